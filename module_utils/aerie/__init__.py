@@ -1,0 +1,1 @@
+"""Shared code of Aerie's Ansible modules: standard library only."""

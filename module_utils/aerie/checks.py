@@ -1,0 +1,114 @@
+"""The result form that every Aerie module gives back under the key ``aerie``."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Protocol
+
+STATUSES = ("pass", "fail", "warn", "n/a")
+
+
+class ResultSink(Protocol):
+    """The two ways out of an Ansible module; ``AnsibleModule`` has them."""
+
+    def exit_json(self, **kwargs: Any) -> Any: ...
+
+    def fail_json(self, msg: str, **kwargs: Any) -> Any: ...
+
+
+class Checks:
+    """A growing list of named checks, each with what was found and what was wanted."""
+
+    def __init__(self) -> None:
+        self._checks: List[Dict[str, Any]] = []
+
+    def __len__(self) -> int:
+        return len(self._checks)
+
+    def add(
+        self,
+        name: str,
+        status: str,
+        found: object,
+        wanted: object,
+        remedy: str = "",
+        file: Optional[str] = None,
+        line: Optional[int] = None,
+        seconds: Optional[float] = None,
+    ) -> Dict[str, Any]:
+        """Record one check and return its entry.
+
+        ``status`` is one of ``pass``, ``fail``, ``warn``, ``n/a``; anything else raises
+        ``ValueError``, so a misspelled status can never read as a pass.
+        """
+        if status not in STATUSES:
+            raise ValueError("check %s: status %r is none of %s" % (name, status, ", ".join(STATUSES)))
+        entry: Dict[str, Any] = {
+            "name": name,
+            "status": status,
+            "found": str(found),
+            "wanted": str(wanted),
+            "remedy": remedy,
+        }
+        if file is not None:
+            entry["file"] = file
+        if line is not None:
+            entry["line"] = line
+        if seconds is not None:
+            entry["seconds"] = round(seconds, 3)
+        self._checks.append(entry)
+        return entry
+
+    def require(
+        self,
+        name: str,
+        holds: bool,
+        found: object,
+        wanted: object,
+        remedy: str = "",
+        file: Optional[str] = None,
+        line: Optional[int] = None,
+        seconds: Optional[float] = None,
+    ) -> bool:
+        """Record a check that passes when ``holds`` and fails otherwise; return ``holds``."""
+        self.add(name, "pass" if holds else "fail", found, wanted, remedy, file, line, seconds)
+        return holds
+
+    @property
+    def failed(self) -> List[Dict[str, Any]]:
+        """The checks with status ``fail``, in the order they were made."""
+        return [check for check in self._checks if check["status"] == "fail"]
+
+    def as_list(self) -> List[Dict[str, Any]]:
+        """All checks, in the order they were made, as plain data."""
+        return [dict(check) for check in self._checks]
+
+
+def failure_message(checks: Checks) -> str:
+    """One line that says how many checks failed and what to do about the first."""
+    if not len(checks):
+        return "no check was run: a run that checked nothing proves nothing"
+    first = checks.failed[0]
+    text = "%d of %d checks failed: %s: found %s, wanted %s" % (
+        len(checks.failed),
+        len(checks),
+        first["name"],
+        first["found"],
+        first["wanted"],
+    )
+    return text + (". Remedy: " + first["remedy"] if first["remedy"] else "")
+
+
+def finish(
+    module: ResultSink,
+    section: str,
+    checks: Checks,
+    changed: bool,
+    data: Dict[str, Any],
+    **result: Any,
+) -> None:
+    """End ``module``: exit when every check holds, fail when one fails or none was run."""
+    aerie = {"section": section, "checks": checks.as_list(), "data": data}
+    if checks.failed or not len(checks):
+        module.fail_json(msg=failure_message(checks), changed=changed, aerie=aerie, **result)
+        return
+    module.exit_json(changed=changed, aerie=aerie, **result)
