@@ -1,0 +1,60 @@
+# make demo       everything, on this machine: bare environment to judged hidden states
+# make test       lint, unit tests, molecule
+# make test-fast  lint and unit tests
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
+PY := .venv/bin/python
+
+.PHONY: help .venv demo test test-fast lint format unit molecule lock lock-controller clean
+
+help:
+	@sed -n 's/^# make/make/p' Makefile
+
+.venv:
+	@tools/controller_venv
+
+demo: .venv
+	@$(PY) runner.py
+
+test: test-fast molecule
+
+test-fast: lint unit
+
+lint: .venv
+	ruff check .
+	ruff format --check .
+	mypy
+	yamllint --strict .
+	$(PY) tools/role_docs.py --check
+	$(PY) tools/lock_stack.py --check
+	ansible-lint --offline
+
+# make format     rewrite what a formatter can
+format: .venv
+	ruff check --fix .
+	ruff format .
+	$(PY) tools/role_docs.py
+
+unit: .venv
+	$(PY) -m pytest
+
+molecule: .venv
+	molecule test --all
+
+# make lock STACK=vllm-0.16-cpu   renew the lock of one stack
+lock: .venv
+	$(PY) tools/lock_stack.py $(STACK)
+
+# make lock-controller            renew requirements.txt
+lock-controller: .venv
+	uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --upgrade --no-emit-index-url \
+	  --no-emit-find-links --custom-compile-command "make lock-controller" requirements.in --output-file requirements.txt
+
+# make clean      remove .venv and the caches; var/ with its environments and hidden states stays
+clean:
+	rm -rf .venv .venv.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .ansible
+	find . -name __pycache__ -not -path './var/*' -prune -exec rm -rf {} +
