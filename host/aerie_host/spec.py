@@ -1,0 +1,73 @@
+"""Typed reading of the specification that a command is given as JSON."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from aerie_host.outcome import UsageError
+
+T = TypeVar("T")
+_MISSING = object()
+
+
+class Spec:
+    """A mapping whose values are read with a type, so that a wrong one is named and not guessed at."""
+
+    def __init__(self, values: dict[str, Any], command: str) -> None:
+        self._values = values
+        self._command = command
+        self._read: set[str] = set()
+
+    def _get(self, name: str, kind: type[T], default: object) -> T:
+        self._read.add(name)
+        value = self._values.get(name, _MISSING)
+        if value is _MISSING or value is None:
+            if default is _MISSING:
+                raise UsageError(f"{self._command}: the specification lacks {name!r}")
+            return default  # type: ignore[return-value]
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        # bool is a kind of int in Python; here they are different things.
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise UsageError(f"{self._command}: {name!r} is {value!r}, wanted {kind.__name__}")
+        return value
+
+    def text(self, name: str, default: object = _MISSING) -> str:
+        """A string."""
+        return self._get(name, str, default)
+
+    def number(self, name: str, default: object = _MISSING) -> int:
+        """A whole number."""
+        return self._get(name, int, default)
+
+    def real(self, name: str, default: object = _MISSING) -> float:
+        """A number with a fraction."""
+        return self._get(name, float, default)
+
+    def flag(self, name: str, default: object = _MISSING) -> bool:
+        """True or false."""
+        return self._get(name, bool, default)
+
+    def mapping(self, name: str, default: object = _MISSING) -> dict[str, Any]:
+        """A mapping with string keys."""
+        return self._get(name, dict, default)
+
+    def numbers(self, name: str, default: object = _MISSING) -> list[int]:
+        """A list of whole numbers."""
+        values = self._get(name, list, default)
+        if not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+            raise UsageError(f"{self._command}: {name!r} is {values!r}, wanted a list of whole numbers")
+        return list(values)
+
+    def choice(self, name: str, choices: tuple[str, ...], default: object = _MISSING) -> str:
+        """One of ``choices``."""
+        value = self.text(name, default)
+        if value not in choices:
+            raise UsageError(f"{self._command}: {name!r} is {value!r}, wanted one of {', '.join(choices)}")
+        return value
+
+    def finish(self) -> None:
+        """Refuse names that nobody read: a misspelt option must not be ignored."""
+        unknown = sorted(set(self._values) - self._read)
+        if unknown:
+            raise UsageError(f"{self._command}: unknown in the specification: {', '.join(unknown)}")
