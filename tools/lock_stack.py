@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Renew the lock of a stack with `uv pip compile`, or check without network that locks still answer to their inputs."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+STACKS = Path(__file__).resolve().parent.parent / "stacks"
+DIGEST_LINE = re.compile(r"^# inputs sha256:([0-9a-f]{64})$", re.MULTILINE)
+PIN_LINE = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)(?: ; [^\\]+?)? \\$", re.MULTILINE)
+
+
+def load(name: str) -> dict[str, Any]:
+    """The parsed stack file `stacks/<name>.yml`; exits with the known names when there is none."""
+    path = STACKS / f"{name}.yml"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in STACKS.glob("*.yml")))
+        raise SystemExit(f"no stack {name!r}: there are {known}. Usage: make lock STACK=<name>")
+    stack: dict[str, Any] = yaml.safe_load(path.read_text())
+    return stack
+
+
+def inputs_digest(stack: dict[str, Any]) -> str:
+    """sha256 over everything that the lock is made from: inputs, overrides and the resolver's options."""
+    digest = hashlib.sha256()
+    for suffix in ("in", "overrides"):
+        digest.update((STACKS / f"{stack['name']}.{suffix}").read_bytes() + b"\0")
+    digest.update("\0".join(stack["lock_options"]).encode())
+    return digest.hexdigest()
+
+
+def requirements(path: Path) -> list[Requirement]:
+    """The requirements of a file that holds requirements and comments only."""
+    lines = (line.split(" #")[0].strip() for line in path.read_text().splitlines())
+    return [Requirement(line) for line in lines if line and not line.startswith("#")]
+
+
+def lock(stack: dict[str, Any]) -> None:
+    """Resolve the stack anew and write its lock, with the digest of its inputs in the head."""
+    name = stack["name"]
+    target = STACKS / stack["lock"]
+    command = ["uv", "pip", "compile", "--quiet", "--upgrade", "--generate-hashes", "--only-binary", ":all:"]
+    # Where the files come from is the site's affair; what they are is ours.
+    command += ["--no-emit-index-url", "--no-emit-find-links", "--no-header", *stack["lock_options"]]
+    command += ["--overrides", f"{name}.overrides", f"{name}.in"]
+    done = subprocess.run(command, cwd=STACKS, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name}: the resolver found no answer; {target.name} is as it was")
+    head = f"# Made by: make lock STACK={name}\n# inputs sha256:{inputs_digest(stack)}\n"
+    target.write_text(head + done.stdout)
+    print(f"{target.name}: {len(PIN_LINE.findall(done.stdout))} distributions")
+
+
+def problems(stack: dict[str, Any]) -> list[str]:
+    """What is wrong with the lock of a stack, judged from the files alone."""
+    name = stack["name"]
+    target = STACKS / stack["lock"]
+    remedy = f"run make lock STACK={name}"
+    if not target.is_file():
+        return [f"{target.name} is missing: {remedy}"]
+    text = target.read_text()
+    found = []
+    digest = DIGEST_LINE.search(text)
+    if digest is None or digest[1] != inputs_digest(stack):
+        found.append(f"{target.name} was made from other inputs: {remedy}")
+    if "://" in text:
+        found.append(f"{target.name} names an address; a lock holds names, versions and digests only")
+    pins: dict[str, list[str]] = {}
+    for pin, version in PIN_LINE.findall(text):
+        pins.setdefault(canonicalize_name(pin), []).append(version)
+    entries = [line for line in text.splitlines() if re.match(r"[A-Za-z0-9]", line)]
+    if len(entries) != sum(len(group) for group in pins.values()):
+        found.append(f"{target.name} has an entry that is not a pin with hashes")
+    blocks = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.MULTILINE)[1:]
+    found += [f"{target.name}: {b.split()[0]} has no hash" for b in blocks if "--hash=sha256:" not in b]
+    for suffix in ("in", "overrides"):
+        for wanted in requirements(STACKS / f"{name}.{suffix}"):
+            if wanted.marker is not None and not wanted.marker.evaluate():
+                continue
+            versions = pins.get(canonicalize_name(wanted.name), [])
+            if not versions or not all(wanted.specifier.contains(v, prereleases=True) for v in versions):
+                found.append(f"{target.name} has {wanted.name} {versions or 'not at all'}, {name}.{suffix} wants {wanted}")
+    return found
+
+
+def main() -> int:
+    """Command line; 0 done, 1 a lock is stale, 2 usage."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("stack", nargs="?", default="")
+    parser.add_argument("--check", action="store_true", help="check all locks, resolve nothing")
+    arguments = parser.parse_args()
+    if not arguments.check:
+        lock(load(arguments.stack))
+        return 0
+    stacks = sorted(STACKS.glob("*.yml"))
+    found = [problem for path in stacks for problem in problems(load(path.stem))]
+    print("\n".join(found) or f"locks: {len(stacks)} stacks, each lock answers to its inputs")
+    return 1 if found or not stacks else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
