@@ -50,8 +50,7 @@ def sha256_json(value: Any) -> str:
 
 
 def sampled_digest(path: Path) -> str:
-    """
-    Digest of a file; of a large one, of its size, both ends and 64 blocks spread evenly.
+    """Digest of a file; of a large one, of its size, both ends and 64 blocks spread evenly.
 
     Reading every byte of a 600 GB checkpoint takes longer than the job is worth; a checkpoint that was trained
     on, converted or cut off differs in every block.

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start, follow and stop one long command of the host program."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: host_job
+short_description: A long command of the host program that outlives its caller
+description:
+  - Starts the command detached, in its own session, so that a dropped connection or a dead controller does not end it.
+  - That it runs is proven by a lock which the kernel holds for it, and by pid, start time and boot; never by a pid file
+    alone. Started again while it runs, the running one is found.
+  - Workers which a killed job left are recognised by a marker in their environment and are ended before a new start.
+options:
+  state:
+    description:
+      - C(started) plans first and starts only when there is work; C(polled) waits up to O(wait) seconds and reports;
+        C(stopped) ends the job and its workers; C(absent) also removes the job's folder.
+    type: str
+    choices: [started, polled, stopped, absent]
+    default: started
+  job_dir: {description: Folder of the job (record, lock, log, result), type: path, required: true}
+  python: {description: Interpreter of the ML environment, type: path}
+  payload: {description: The host program's zip file, type: path}
+  command: {description: Name of the command, type: str, default: extract}
+  spec: {description: Inputs of the command, type: dict, default: {}}
+  environment: {description: Environment variables to add, type: dict, default: {}}
+  wait: {description: Seconds to wait while polling or stopping, type: int, default: 10}
+  plan_timeout: {description: Seconds that planning may take, type: int, default: 3600}
+attributes:
+  check_mode: {support: full, description: Says whether a job would be started or stopped}
+  diff_mode: {support: none, description: Nothing that a diff could show}
+author: [Aerie contributors]
+"""
+
+EXAMPLES = r"""
+- name: Start the extraction
+  host_job:
+    job_dir: /root/aerie/jobs/run-1
+    python: /root/ml-env/bin/python
+    payload: /root/aerie/aerie_host.pyz
+    spec: {model: /models/kimi, output: /root/aerie/hidden_states/run-1}
+"""
+
+RETURN = r"""
+running: {description: The job runs, type: bool, returned: success}
+finished: {description: The job has ended or there was nothing to do, type: bool, returned: always}
+progress: {description: 'samples, total, tokens_per_s, seconds_left', type: dict, returned: success}
+aerie: {description: The section of the report, type: raw, returned: when finished}
+log: {description: The end of the log, type: str, returned: failure}
+log_path: {description: The whole log, type: str, returned: always}
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible.module_utils.aerie.host_jobs import HostJob, HostJobError
+from ansible.module_utils.aerie.host_run import missing
+
+
+def start(module: AnsibleModule, job: HostJob) -> dict[str, Any]:
+    """Start the job when there is work, or find the running one."""
+    given = module.params
+    absent = missing(given["python"], given["payload"])
+    if absent and module.check_mode:
+        return {"changed": True, "running": False, "finished": False, "msg": f"the job would start: {absent}"}
+    if absent:
+        raise HostJobError(absent)
+    return job.start(
+        given["python"],
+        given["payload"],
+        given["command"],
+        given["spec"],
+        given["environment"],
+        given["plan_timeout"],
+        module.check_mode,
+    )
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["started", "polled", "stopped", "absent"], "default": "started"},
+            "job_dir": {"type": "path", "required": True},
+            "python": {"type": "path"},
+            "payload": {"type": "path"},
+            "command": {"type": "str", "default": "extract"},
+            "spec": {"type": "dict", "default": {}},
+            "environment": {"type": "dict", "default": {}},
+            "wait": {"type": "int", "default": 10},
+            "plan_timeout": {"type": "int", "default": 3600},
+        },
+        required_if=[("state", "started", ["python", "payload", "spec"])],
+        supports_check_mode=True,
+    )
+    given = module.params
+    job = HostJob(given["job_dir"])
+    try:
+        if given["state"] == "started":
+            result = start(module, job)
+        elif given["state"] == "polled":
+            result = job.poll(given["wait"])
+        else:
+            result = job.stop(given["wait"], module.check_mode, remove=given["state"] == "absent")
+    except HostJobError as problem:
+        module.fail_json(msg=str(problem), finished=True, log_path=str(job.log), **problem.result)
+    module.exit_json(log_path=str(job.log), **result)
+
+
+if __name__ == "__main__":
+    main()

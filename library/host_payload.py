@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Put the host program in its place."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: host_payload
+short_description: Copy the host program to the target as one file
+description:
+  - Packs the Python files under O(source) on the controller into one zip file that Python can run, always the same
+    bytes for the same files, and has it at O(dest). Changed only when the bytes differ.
+options:
+  source: {description: Folder on the controller, type: path, required: true}
+  dest: {description: Absolute path of the zip file on the target, type: path, required: true}
+  content: {description: Set by the action plugin (the compressed zip as base64), type: str}
+attributes:
+  check_mode: {support: full, description: Says whether the file would change}
+  diff_mode: {support: full, description: Lists the packed files with their digests}
+author: [Aerie contributors]
+"""
+
+EXAMPLES = r"""
+- name: Copy the host program
+  host_payload:
+    source: "{{ playbook_dir }}/../host"
+    dest: /root/aerie/aerie_host.pyz
+"""
+
+RETURN = r"""
+dest: {description: Where the file lies, type: str, returned: success}
+sha256: {description: Digest of the file, type: str, returned: success}
+"""
+
+import base64
+import hashlib
+import io
+import os
+import zipfile
+import zlib
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+
+def listing(data: bytes) -> str:
+    """One line per packed file: digest and name; empty for what is no zip file."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as packed:
+            lines = [f"{hashlib.sha256(packed.read(name)).hexdigest()}  {name}\n" for name in packed.namelist()]
+    except zipfile.BadZipFile:
+        return "not a zip file\n" if data else ""
+    return "".join(lines)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "source": {"type": "path", "required": True},
+            "dest": {"type": "path", "required": True},
+            "content": {"type": "str", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    dest = Path(module.params["dest"])
+    wanted = zlib.decompress(base64.b64decode(module.params["content"]))
+    current = dest.read_bytes() if dest.is_file() else b""
+    changed = current != wanted
+    diff = {
+        "before_header": str(dest),
+        "after_header": str(dest),
+        "before": listing(current) if changed else "",
+        "after": listing(wanted) if changed else "",
+    }
+    if changed and not module.check_mode:
+        try:
+            dest.parent.mkdir(parents=True, exist_ok=True)
+            temporary = dest.with_name(f".{dest.name}.{os.getpid()}")
+            temporary.write_bytes(wanted)
+            temporary.chmod(0o644)
+            # A running job keeps the old file open under its old name: never write into it.
+            temporary.replace(dest)
+        except OSError as error:
+            module.fail_json(msg=f"cannot write {dest}: {error}")
+    module.exit_json(changed=changed, dest=str(dest), sha256=hashlib.sha256(wanted).hexdigest(), diff=diff)
+
+
+if __name__ == "__main__":
+    main()
