@@ -143,8 +143,8 @@ class HostJob:
             os.close(lock)
 
     def _plan(
-        self, line: List[str], spec: Dict[str, Any], environment: Dict[str, Any], timeout: float
-    ) -> Dict[str, Any]:
+        self, line: list[str], spec: dict[str, Any], environment: dict[str, Any], timeout: float
+    ) -> dict[str, Any]:
         """Ask the command what it would do; ``finished`` when that is nothing."""
         plan, log = run_program(line, spec, run_environment(line[1], environment), timeout)
         if plan.pop("failed", False):
