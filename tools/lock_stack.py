@@ -89,7 +89,9 @@ def problems(stack: dict[str, Any]) -> list[str]:
                 continue
             versions = pins.get(canonicalize_name(wanted.name), [])
             if not versions or not all(wanted.specifier.contains(v, prereleases=True) for v in versions):
-                found.append(f"{target.name} has {wanted.name} {versions or 'not at all'}, {name}.{suffix} wants {wanted}")
+                found.append(
+                    f"{target.name} has {wanted.name} {versions or 'not at all'}, {name}.{suffix} wants {wanted}"
+                )
     return found
 
 

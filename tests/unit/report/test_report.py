@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible.module_utils.aerie import report
+
+
+def check(name: str, status: str = "pass", **more: Any) -> dict[str, Any]:
+    return {"name": name, "status": status, "found": "a", "wanted": "b", "remedy": "", **more}
+
+
+def host(*sections: dict[str, Any], **more: Any) -> dict[str, Any]:
+    made = {**report.new_host(), **more}
+    report.add_sections(made, list(sections))
+    return made
+
+
+def section(name: str, *checks: dict[str, Any], **data: Any) -> dict[str, Any]:
+    return {"section": name, "checks": list(checks), "data": data}
+
+
+def build(**hosts: dict[str, Any]) -> dict[str, Any]:
+    return report.build(hosts, "20260101T000000Z-7", 1767225600.0, 1767225810.0, {"playbook": "site.yml"})
+
+
+FAILURE = {"task": "role : do it", "message": "no"}
+
+
+@pytest.mark.parametrize(
+    ("made", "verdict"),
+    [
+        (host(section("gates", check("disk"))), "pass"),
+        (host(section("gates", check("disk", "warn"), check("shm", "n/a"))), "pass"),
+        (host(section("gates", check("disk", "fail"))), "fail"),
+        (host(section("gates", check("disk")), failures=[FAILURE]), "fail"),
+        (host(unreachable=True, failures=[FAILURE]), "could not run"),
+        (host(section("gates", check("disk", "fail")), unreachable=True), "fail"),
+        (host(section("inventory", check("tags", "fail")), failures=[FAILURE]), "could not run"),
+        (host(), "could not run"),
+    ],
+)
+def test_verdict_of_a_host(made: dict[str, Any], verdict: str) -> None:
+    assert report.judge_host(made) == verdict
+
+
+def test_verdict_of_a_run_is_its_worst_and_no_host_is_no_pass() -> None:
+    good, bad, away = (
+        host(section("gates", check("a"))),
+        host(section("gates", check("a", "fail"))),
+        host(unreachable=True),
+    )
+    assert build(good=good)["verdict"] == "pass"
+    assert build(good=good, bad=bad, away=away)["verdict"] == "fail"
+    assert build(good=good, away=away)["verdict"] == "could not run"
+    assert build()["verdict"] == "could not run"
+
+
+def test_a_check_made_again_replaces_its_answer() -> None:
+    made = host(section("audit", check("grep", "fail", file="x.py", line=3), check("grep", file="y.py")))
+    report.add_sections(made, section("audit", check("grep", "pass", file="x.py", line=3)))
+    assert [c["status"] for c in report.checks_of(made)] == ["pass", "pass"]
+    assert build(made=made)["counts"]["checks"] == 2
+
+
+def test_written_report_is_whole_and_latest_follows(tmp_path: Path) -> None:
+    first = {**build(local=host(section("gates", check("disk")))), "run": "one"}
+    second = {**first, "run": "two"}
+    assert report.write(first, tmp_path) == tmp_path / "one" / "report.json"
+    report.write(second, tmp_path)
+    assert (tmp_path / "latest").readlink() == Path("two")
+    assert json.loads((tmp_path / "latest" / "report.json").read_text())["run"] == "two"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["latest", "one", "two"]
+    assert [p.name for p in (tmp_path / "one").iterdir()] == ["report.json"]
+
+
+def test_the_ten_second_reading_says_what_failed_and_how_to_mend_it() -> None:
+    bad = check("disk", "fail", found="3 GB free", wanted="9 GB", remedy="free 6 GB", file="/srv")
+    made = build(
+        local=host(
+            section("patches", check("p"), patches=[{"id": "1", "state": "applied"}, {"id": "2", "state": "applied"}]),
+            section("extraction", check("count"), samples=1234, tokens=56789, tokens_per_s=812.4),
+            section("tensors", check("t"), largest_difference=0.0123),
+            section("gates", bad),
+        ),
+        away=host(unreachable=True, failures=[{"task": "gpu_host : gates", "message": "no route"}]),
+    )
+    text = "\n".join(report.render(made, "/r/report.json"))
+    for part in (
+        "VERDICT: FAIL",
+        "4 checks, 1 failed",
+        "3 min 30 s",
+        "2 applied",
+        "1,234 samples, 56,789 tokens, 812 tokens/s",
+        "1.23%",
+        "FAILED disk (/srv): found 3 GB free, wanted 9 GB",
+        "remedy: free 6 GB",
+        "away: could not run, unreachable",
+        "no route",
+        "report: /r/report.json",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("progress", "line"),
+    [
+        (
+            {"samples": 12, "total": 64, "tokens_per_s": 812.4, "seconds_left": 200},
+            "12/64 samples, 812 tokens/s, 3 min 20 s left",
+        ),
+        (
+            {"samples": 0, "total": 64, "tokens_per_s": None, "seconds_left": None},
+            "0/64 samples",
+        ),
+        ({}, "0/? samples"),
+    ],
+)
+def test_progress_line(progress: dict[str, Any], line: str) -> None:
+    assert report.progress_line(progress) == line
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (3599.7, "1 h 0 min"), (7500, "2 h 5 min")]
+)
+def test_duration(seconds: float, text: str) -> None:
+    assert report.duration(seconds) == text
