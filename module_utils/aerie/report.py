@@ -44,8 +44,16 @@ def _identity(check: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def checks_of(host: dict[str, Any]) -> list[dict[str, Any]]:
-    """All checks of a host, in the order of its sections."""
-    return [check for section in host["sections"].values() for check in section["checks"]]
+    """The checks of a host, in the order of its sections.
+
+    That the request was fit to run counts only where it was not: a run that did nothing else has checked nothing.
+    """
+    return [
+        check
+        for name, section in host["sections"].items()
+        for check in section["checks"]
+        if name != USAGE_SECTION or check.get("status") == "fail"
+    ]
 
 
 def judge_host(host: dict[str, Any]) -> str:
@@ -188,6 +196,8 @@ def _summaries(sections: dict[str, Any]) -> Iterable[tuple[str, str]]:
     for name, section in sections.items():
         checks = section["checks"]
         failed = sum(check.get("status") == "fail" for check in checks)
+        if name == USAGE_SECTION and not failed:
+            continue
         text = "{} checks{}".format(len(checks), f", {failed} failed" if failed else "")
         summary = summary_of(name, section["data"])
         yield name, f"{summary} ({text})" if summary else text

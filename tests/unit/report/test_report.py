@@ -40,6 +40,7 @@ FAILURE = {"task": "role : do it", "message": "no"}
         (host(unreachable=True, failures=[FAILURE]), "could not run"),
         (host(section("gates", check("disk", "fail")), unreachable=True), "fail"),
         (host(section("inventory", check("tags", "fail")), failures=[FAILURE]), "could not run"),
+        (host(section("inventory", check("tags"))), "could not run"),
         (host(), "could not run"),
     ],
 )

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Documentation of the action plugin of the same name, which does all the work on the controller."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: inventory_check
+short_description: Refuse a request that cannot be run, before any connection
+description:
+  - Runs on the controller. All problems come in one message: tags that stand nowhere, no host left, values missing.
+options:
+  group: {description: Group that the playbooks run on, type: str, required: true}
+  tags: {description: All tags of the playbooks, type: list, elements: str, required: true}
+  stacks: {description: Folder of the stack files, type: path, required: true}
+  required:
+    description:
+      - Variables that each host must have, with what they stand for. C(ansible_host) is not wanted of a local connection.
+    type: dict
+    required: true
+attributes:
+  check_mode: {support: full, description: Reads only}
+  diff_mode: {support: none, description: Changes nothing}
+author: [Aerie contributors]
+"""
+
+EXAMPLES = r"""
+- name: Refuse what cannot be run
+  inventory_check:
+    group: extraction_hosts
+    tags: [provision, verify]
+    stacks: /srv/aerie/stacks
+    required: {ml_env_path: where the Python environment shall be}
+"""
+
+RETURN = r"""
+aerie: {description: The section of the report, type: dict, returned: always}
+"""
