@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Protocol
+from typing import Any, Protocol
 
 STATUSES = ("pass", "fail", "warn", "n/a")
 
@@ -19,7 +19,7 @@ class Checks:
     """A growing list of named checks, each with what was found and what was wanted."""
 
     def __init__(self) -> None:
-        self._checks: List[Dict[str, Any]] = []
+        self._checks: list[dict[str, Any]] = []
 
     def __len__(self) -> int:
         return len(self._checks)
@@ -31,18 +31,18 @@ class Checks:
         found: object,
         wanted: object,
         remedy: str = "",
-        file: Optional[str] = None,
-        line: Optional[int] = None,
-        seconds: Optional[float] = None,
-    ) -> Dict[str, Any]:
+        file: str | None = None,
+        line: int | None = None,
+        seconds: float | None = None,
+    ) -> dict[str, Any]:
         """Record one check and return its entry.
 
         ``status`` is one of ``pass``, ``fail``, ``warn``, ``n/a``; anything else raises
         ``ValueError``, so a misspelled status can never read as a pass.
         """
         if status not in STATUSES:
-            raise ValueError("check %s: status %r is none of %s" % (name, status, ", ".join(STATUSES)))
-        entry: Dict[str, Any] = {
+            raise ValueError(f"check {name}: status {status!r} is none of {', '.join(STATUSES)}")
+        entry: dict[str, Any] = {
             "name": name,
             "status": status,
             "found": str(found),
@@ -65,20 +65,20 @@ class Checks:
         found: object,
         wanted: object,
         remedy: str = "",
-        file: Optional[str] = None,
-        line: Optional[int] = None,
-        seconds: Optional[float] = None,
+        file: str | None = None,
+        line: int | None = None,
+        seconds: float | None = None,
     ) -> bool:
         """Record a check that passes when ``holds`` and fails otherwise; return ``holds``."""
         self.add(name, "pass" if holds else "fail", found, wanted, remedy, file, line, seconds)
         return holds
 
     @property
-    def failed(self) -> List[Dict[str, Any]]:
+    def failed(self) -> list[dict[str, Any]]:
         """The checks with status ``fail``, in the order they were made."""
         return [check for check in self._checks if check["status"] == "fail"]
 
-    def as_list(self) -> List[Dict[str, Any]]:
+    def as_list(self) -> list[dict[str, Any]]:
         """All checks, in the order they were made, as plain data."""
         return [dict(check) for check in self._checks]
 
@@ -87,15 +87,12 @@ def failure_message(checks: Checks) -> str:
     """One line that says how many checks failed and what to do about the first."""
     if not len(checks):
         return "no check was run: a run that checked nothing proves nothing"
+    if not checks.failed:
+        return f"0 of {len(checks)} checks failed"
     first = checks.failed[0]
-    text = "%d of %d checks failed: %s: found %s, wanted %s" % (
-        len(checks.failed),
-        len(checks),
-        first["name"],
-        first["found"],
-        first["wanted"],
-    )
-    return text + (". Remedy: " + first["remedy"] if first["remedy"] else "")
+    text = f"{len(checks.failed)} of {len(checks)} checks failed: {first['name']}: "
+    text += f"found {first['found']}, wanted {first['wanted']}"
+    return text + (f". Remedy: {first['remedy']}" if first["remedy"] else "")
 
 
 def finish(
@@ -103,7 +100,7 @@ def finish(
     section: str,
     checks: Checks,
     changed: bool,
-    data: Dict[str, Any],
+    data: dict[str, Any],
     **result: Any,
 ) -> None:
     """End ``module``: exit when every check holds, fail when one fails or none was run."""

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read the series on the controller, judge them there, and hand their content to the module of the same name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ansible.module_utils
+import yaml
+from ansible.plugins.action import ActionBase
+
+_SHARED = str(Path(__file__).resolve().parent.parent / "module_utils")
+if _SHARED not in ansible.module_utils.__path__:
+    # Ansible ships module_utils to the hosts only; the schema of a series is the same on both sides.
+    ansible.module_utils.__path__.append(_SHARED)
+
+from ansible.module_utils.aerie.patching.series import SeriesError, from_raw, read_directory  # noqa: E402
+
+
+def parse_yaml(text: str) -> object:
+    """Parse YAML into plain data; raise ``ValueError`` with the place of a mistake."""
+    try:
+        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  (both are safe)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+
+
+def read_all(directories: object) -> list[dict[str, Any]]:
+    """The content of every series directory, judged by the schema. Raises ``SeriesError``."""
+    if not isinstance(directories, list):
+        raise SeriesError(f"series_dirs: a list of absolute paths is wanted, found {directories!r}")
+    series = []
+    for directory in directories:
+        path = Path(str(directory))
+        if not path.is_absolute() or not path.is_dir():
+            raise SeriesError(f"series_dirs: {directory} is no absolute path of a directory on the controller")
+        raw = read_directory(path, parse_yaml)
+        from_raw(raw)
+        series.append(raw)
+    return series
+
+
+class ActionModule(ActionBase):
+    """The controller's half of ``package_patches``."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Read and judge the series, then run the module with them."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        arguments = dict(self._task.args)
+        try:
+            arguments["series"] = read_all(arguments.get("series_dirs"))
+        except SeriesError as error:
+            check = {
+                "name": "series",
+                "status": "fail",
+                "found": str(error),
+                "wanted": "a series that keeps the schema",
+            }
+            check["remedy"] = "mend the series; tools/series.py lint shows all faults"
+            aerie = {"section": "patches", "checks": [check], "data": {}}
+            result.update(failed=True, changed=False, msg=f"{error}. Remedy: {check['remedy']}", aerie=aerie)
+            return result
+        module_result = self._execute_module(module_name="package_patches", module_args=arguments, task_vars=task_vars)
+        # The content of the series is no information for a reader of the log.
+        module_result.get("invocation", {}).get("module_args", {}).pop("series", None)
+        result.update(module_result)
+        return result

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Look for what the patches of a series promise."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: patch_probes
+short_description: Find every patch by its probes
+description:
+  - Looks for the grep probes in the installed files, or imports the names of the import probes in a clean interpreter
+    of the environment. Changes nothing and behaves the same in check mode.
+options:
+  environment: {description: The virtual environment, type: path, required: true}
+  kind:
+    description: C(grep) reads files; C(imports) starts one interpreter with C(-I).
+    type: str
+    choices: [grep, imports]
+    required: true
+  probes:
+    description: What M(package_patches) returned as C(probes).
+    type: dict
+    required: true
+  timeout:
+    description: Seconds that all imports together may take.
+    type: int
+    default: 600
+attributes:
+  check_mode: {support: full, description: Changes nothing}
+  diff_mode: {support: none, description: Changes nothing}
+author: [Aerie contributors]
+"""
+
+EXAMPLES = r"""
+- name: Find every patch in the installed files
+  patch_probes:
+    environment: /root/ml-env
+    kind: grep
+    probes: "{{ __package_patches_result.probes }}"
+"""
+
+RETURN = r"""
+lines: {description: 'One line for each grep probe: pattern, file, line numbers', type: list, returned: always}
+stderr: {description: All that the interpreter wrote while importing, type: str, returned: always}
+aerie: {description: The section C(patches) of the report, type: dict, returned: always}
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible.module_utils.aerie.checks import Checks, failure_message, finish
+from ansible.module_utils.aerie.patching.dist import UnfitEnvironmentError, environment_root
+from ansible.module_utils.aerie.patching.probes import check_greps, check_imports
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "environment": {"type": "path", "required": True},
+            "kind": {"type": "str", "choices": ["grep", "imports"], "required": True},
+            "probes": {"type": "dict", "required": True},
+            "timeout": {"type": "int", "default": 600},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    checks = Checks()
+    root = environment_root(Path(given["environment"]).absolute())
+    lines: list[str] = []
+    errors = ""
+    try:
+        if given["kind"] == "grep":
+            lines = check_greps(root, given["probes"]["grep"], checks)
+        else:
+            errors = check_imports(root, given["probes"]["imports"], checks, given["timeout"])
+    except UnfitEnvironmentError as error:
+        checks.add("environment", "fail", error, "an environment that can be judged", error.remedy)
+    if checks.failed and errors:
+        aerie = {"section": "patches", "checks": checks.as_list(), "data": {"stderr": errors}}
+        message = f"{failure_message(checks)}\nstderr of the interpreter:\n{errors}"
+        module.fail_json(msg=message, aerie=aerie, lines=lines, stderr=errors)
+    finish(module, "patches", checks, False, {}, lines=lines, stderr=errors)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Keep a declared series of edits on installed Python distributions, judged by digests alone."""

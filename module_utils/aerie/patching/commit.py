@@ -1,0 +1,190 @@
+"""Change many files together: stage all, then replace all, or put all back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ansible.module_utils.aerie.patching import bytecode
+from ansible.module_utils.aerie.patching.files import sync_directory, write_new
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_STAGE = ".aerie-stage"
+
+
+class CannotWriteError(Exception):
+    """A file cannot be replaced here; nothing was changed."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """New bytes for ``path`` in ``site_packages``; ``None`` removes the file."""
+
+    site_packages: Path
+    path: str
+    content: bytes | None
+
+    @property
+    def file(self) -> Path:
+        """Where the file is."""
+        return self.site_packages / self.path
+
+
+@dataclass
+class _Staged:
+    change: Change
+    new: Path
+    old: Path | None = None
+    replaced: bool = False
+
+
+def check_places(changes: list[Change]) -> None:
+    """Refuse directories that cannot be written, or that lead out of site-packages into a cache."""
+    for change in changes:
+        parent = _existing_parent(change.file)
+        real = parent.resolve()
+        if real != change.site_packages and change.site_packages not in real.parents:
+            raise CannotWriteError(
+                f"{parent} is a link to {real}, outside the environment: writing there would change every user of it"
+            )
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise CannotWriteError(f"{parent} cannot be written (read-only file system, or no permission)")
+
+
+def _existing_parent(path: Path) -> Path:
+    parent = path.parent
+    while not parent.exists():
+        parent = parent.parent
+    return parent
+
+
+def _stage_places(root: Path, changes: list[Change]) -> dict[Path, Path]:
+    """For each site-packages a directory on the same file system, so that a rename can reach it."""
+    private = root / ".aerie" / "patches"
+    places = {}
+    for site in {change.site_packages for change in changes}:
+        same = private.stat().st_dev == site.stat().st_dev
+        places[site] = private / _STAGE if same else site / _STAGE
+    return places
+
+
+def clear_stages(root: Path, sites: set[Path]) -> None:
+    """Remove what a killed run left staged. Call with the lock held."""
+    for place in [root / ".aerie" / "patches", *sites]:
+        if (place / _STAGE).is_dir():
+            shutil.rmtree(place / _STAGE)
+    for folder in (root / ".aerie" / "patches", root / ".aerie" / "patches" / "pristine"):
+        for leftover in folder.glob(".*.tmp"):
+            leftover.unlink()
+
+
+def commit(root: Path, changes: list[Change]) -> None:
+    """Make all ``changes``, or raise and leave everything as it was.
+
+    New files take mode and owner of those they replace. A hard link or symbolic link is replaced
+    by a file of its own: its other names, such as uv's cache, keep their bytes.
+    """
+    places = _stage_places(root, changes)
+    try:
+        for place in places.values():
+            place.mkdir()
+        staged = [_stage(change, places[change.site_packages], number) for number, change in enumerate(changes)]
+        _replace_all(staged)
+    finally:
+        for place in places.values():
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _stage(change: Change, place: Path, number: int) -> _Staged:
+    staged = _Staged(change, place / f"{number}.new")
+    target = change.file
+    exists = os.path.lexists(target)
+    if change.content is not None:
+        write_new(staged.new, change.content)
+        if exists:
+            _take_over(staged.new, target)
+    if exists:
+        staged.old = place / f"{number}.old"
+        _keep_inode(target, staged.old)
+    return staged
+
+
+def _take_over(new: Path, old: Path) -> None:
+    try:
+        info = old.stat()
+    except FileNotFoundError:  # a dangling link has neither mode nor owner
+        return
+    if (info.st_uid, info.st_gid) != (new.stat().st_uid, new.stat().st_gid):
+        # Only root may give files away; otherwise the writer owns the file, as after any editor.
+        with contextlib.suppress(PermissionError):
+            os.chown(new, info.st_uid, info.st_gid)
+    new.chmod(stat.S_IMODE(info.st_mode))
+    # Python compares whole seconds of the time with what a compiled copy was made from.
+    now = int(time.time())
+    if now == int(info.st_mtime):
+        os.utime(new, (now + 1, now + 1))
+
+
+def _keep_inode(path: Path, kept: Path) -> None:
+    try:
+        os.link(path, kept, follow_symlinks=False)
+    except OSError:  # no hard links here, or not allowed on files of others
+        shutil.copy2(path, kept, follow_symlinks=False)
+
+
+def _replace_all(staged: list[_Staged]) -> None:
+    made: list[Path] = []
+    try:
+        for one in staged:
+            # Before the replacement, so that no crash leaves new source beside old unchecked bytecode.
+            bytecode.drop(one.change.file)
+            if one.change.content is None:
+                one.change.file.unlink()
+            else:
+                _make_parents(one.change.file.parent, made)
+                one.new.replace(one.change.file)
+            one.replaced = True
+        for folder in {one.change.file.parent for one in staged}:
+            sync_directory(folder)
+    except BaseException:
+        for one in reversed(staged):
+            if one.replaced:
+                _put_back(one)
+        for folder in reversed(made):
+            folder.rmdir()
+        raise
+    for one in staged:
+        bytecode.drop(one.change.file)
+        if one.change.content is None:
+            _remove_empty_parents(one.change)
+
+
+def _put_back(one: _Staged) -> None:
+    if one.old is None:
+        one.change.file.unlink()
+    else:
+        one.old.replace(one.change.file)
+
+
+def _make_parents(folder: Path, made: list[Path]) -> None:
+    missing = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for one in reversed(missing):
+        one.mkdir()
+        made.append(one)
+
+
+def _remove_empty_parents(change: Change) -> None:
+    folder = change.file.parent
+    while folder != change.site_packages and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
