@@ -14,7 +14,7 @@ options:
   stacks: {description: Folder of the stack files, type: path, required: true}
   required:
     description:
-      - Variables that each host must have, with what they stand for. C(ansible_host) is not wanted of a local connection.
+      - Variables that each host must have, with what they stand for. A local connection needs no C(ansible_host).
     type: dict
     required: true
 attributes:

@@ -157,6 +157,7 @@ def render(report: dict[str, Any], path: object) -> list[str]:
     ]  # fmt: skip
     if not report["hosts"]:
         lines.append("  no host was touched")
+    lines += [f"  {text}" for text in str(report.get("error", "")).splitlines()]
     for name, host in report["hosts"].items():
         lines.append("  {}: {}{}".format(name, host["verdict"], ", unreachable" if host["unreachable"] else ""))
         lines += ["    " + line for line in _host_lines(host)]

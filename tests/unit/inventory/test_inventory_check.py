@@ -1,0 +1,81 @@
+"""What is refused before any connection, by the shipped playbooks under the real ansible-playbook (BR-29 b)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from action_plugins.inventory_check import missing_values, unknown_tags
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def playbook(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "AERIE_REPORTS": str(tmp_path / "reports"),
+        # Any attempt to connect would be seen as another failure than the one expected.
+        "ANSIBLE_SSH_EXECUTABLE": "/bin/false",
+    }
+    command = [sys.executable, "-m", "ansible", "playbook", str(ROOT / "site.yml"), *arguments]
+    return subprocess.run(command, cwd=tmp_path, env=environment, text=True, capture_output=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["-i", "gpuu"], "gpuu"),
+        (["-i", "other_group.json"], "no host of the group extraction_hosts"),
+        (["-i", "empty.json"], "no host of the group extraction_hosts"),
+        (["--limit", "nobody"], "no hosts to target"),
+        (["--tags", "verfy"], "unknown tag verfy"),
+        (["--skip-tags", "extrct"], "unknown tag extrct"),
+        (["-i", str(ROOT / "inventory" / "gpu")], "ansible_host"),
+        (["-e", "aerie_stack_name=vllm-9"], "no stack vllm-9"),
+    ],
+)
+def test_br29_a_request_that_does_nothing_is_refused(tmp_path: Path, arguments: list[str], reason: str) -> None:
+    (tmp_path / "other_group.json").write_text(json.dumps({"gpu": {"hosts": {"a": {}}}}))
+    (tmp_path / "empty.json").write_text(json.dumps({"extraction_hosts": {"hosts": {}}}))
+    done = playbook(tmp_path, *arguments)
+    assert done.returncode != 0
+    assert reason in done.stdout + done.stderr
+
+
+def test_the_gpu_example_says_all_that_is_to_fill_in_at_once(tmp_path: Path) -> None:
+    done = playbook(tmp_path, "-i", str(ROOT / "inventory" / "gpu"))
+    report = json.loads((tmp_path / "reports" / "latest" / "report.json").read_text())
+    assert report["verdict"] == "could not run"
+    (host,) = report["hosts"].values()
+    (failed,) = [c for c in host["sections"]["inventory"]["checks"] if c["status"] == "fail"]
+    for name in ("ansible_host", "hidden_states_model_path", "hidden_states_data_path"):
+        assert name in failed["found"]
+    assert done.returncode == 2
+
+
+def test_known_tags_are_those_of_the_playbooks(tmp_path: Path) -> None:
+    text = (ROOT / "playbooks" / "check_inventory.yml").read_text()
+    known = text.split("tags: [")[-1].split("]")[0].split(", ")
+    listed = playbook(tmp_path, "--list-tags").stdout
+    used = {t.strip() for part in listed.split("TASK TAGS: [")[1:] for t in part.split("]")[0].split(",")} - {
+        "always",
+        "",
+    }
+    # Every tag in use is known, so none is refused wrongly, and every known one is in use.
+    assert used == set(known)
+
+
+def test_unknown_tags_lets_the_special_ones_pass() -> None:
+    assert unknown_tags(["all", "verify", "nope", "never"], ["verify"]) == ["nope"]
+
+
+def test_missing_values_wants_no_address_of_a_local_host() -> None:
+    required = {"ansible_host": "address", "path": "a path"}
+    assert missing_values("h", {"ansible_connection": "local", "path": "/x"}, required) == []
+    assert missing_values("h", {"path": ""}, required) == ["h: ansible_host (address)", "h: path (a path)"]
