@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read stack, lock and series on the controller and hand their content to the module of the same name."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import ansible.module_utils
+from ansible.plugins.action import ActionBase
+from ansible.plugins.loader import action_loader
+
+_SHARED = str(Path(__file__).resolve().parent.parent / "module_utils")
+if _SHARED not in ansible.module_utils.__path__:
+    # Ansible ships module_utils to the hosts only; locks and series are read on the controller too.
+    ansible.module_utils.__path__.append(_SHARED)
+
+from ansible.module_utils.aerie.lock import LockError, parse  # noqa: E402
+from ansible.module_utils.aerie.patching.series import SeriesError  # noqa: E402
+
+
+def read_lock(path: object) -> list[list[str]]:
+    """The pins of a lock as plain lists: the hashes, nine tenths of the file, stay here. Raises ``LockError``."""
+    try:
+        text = Path(str(path)).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LockError(f"lock {path}: {error}") from None
+    return [list(pin) for pin in parse(text)]
+
+
+def read_series(directories: object) -> list[dict[str, Any]]:
+    """The series, read and judged as `package_patches` does. Raises ``SeriesError``."""
+    plugin = action_loader.get("package_patches", class_only=True)
+    series: list[dict[str, Any]] = sys.modules[plugin.__module__].read_all(directories or [])
+    return series
+
+
+class ActionModule(ActionBase):
+    """The controller's half of ``env_audit``."""
+
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Read the inputs, then run the module with them."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        arguments = dict(self._task.args)
+        try:
+            arguments["pins"] = read_lock(arguments.get("lock"))
+            arguments["series"] = read_series(arguments.get("series_dirs"))
+        except (LockError, SeriesError) as error:
+            remedy = "mend the stack's files: make lock renews a lock, tools/series.py lint shows what ails a series"
+            check = {
+                "name": "stack files",
+                "status": "fail",
+                "found": str(error),
+                "wanted": "a readable lock and series",
+            }
+            aerie = {"section": "audit", "checks": [{**check, "remedy": remedy}], "data": {}}
+            result.update(failed=True, changed=False, msg=f"{error}. Remedy: {remedy}", aerie=aerie)
+            return result
+        module_result = self._execute_module(module_name="env_audit", module_args=arguments, task_vars=task_vars)
+        for bulky in ("series", "pins"):
+            # The content of lock and series is no information for a reader of the log.
+            module_result.get("invocation", {}).get("module_args", {}).pop(bulky, None)
+        result.update(module_result)
+        return result
