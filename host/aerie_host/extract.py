@@ -1,0 +1,296 @@
+"""``extract``: write the hidden states of every sample, once, and continue where an earlier run ended."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import faulthandler
+import os
+import shutil
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from aerie_host import fingerprint as fingerprints
+from aerie_host import packing, resume
+from aerie_host.checks import Checks
+from aerie_host.conversations import read_conversations
+from aerie_host.files import write_json
+from aerie_host.folder import Entry, Folder
+from aerie_host.job import DTYPE, ExtractionJob, read_job
+from aerie_host.model_facts import CONVENTION
+from aerie_host.outcome import JobError, Outcome, UsageError
+from aerie_host.samples import Encoder, Prepared, Sample, listed, prepare
+
+if TYPE_CHECKING:
+    from aerie_host.spec import Spec
+    from aerie_host.states import StatesSource
+
+MANIFEST_VERSION = 1
+
+
+class StoppedError(JobError):
+    """The job was asked to end."""
+
+
+def _stop(number: int, _frame: object) -> None:
+    raise StoppedError(f"stopped by {signal.Signals(number).name}; what was finished stays, running again continues")
+
+
+def _give_up(message: str) -> None:
+    """End a process that hangs where no exception reaches: in a library's wait."""
+    print(f"aerie: {message}; stacks of all threads follow", file=sys.stderr, flush=True)
+    faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
+    os._exit(1)
+
+
+def say(message: str) -> None:
+    """One line for the log."""
+    print(f"aerie: {time.strftime('%H:%M:%S')} {message}", file=sys.stderr, flush=True)
+
+
+def _finished_outcome(job: ExtractionJob, manifest: dict[str, Any]) -> Outcome:
+    checks = Checks()
+    count = len(manifest["samples"])
+    checks.add("samples present and intact", "pass", f"{count} of {count}", f"{count} of {count}", file=str(job.output))
+    data = {key: value for key, value in manifest.items() if key not in ("samples", "fingerprint")}
+    data.update(nothing_to_do=True, samples=count, output=str(job.output), extracted=0, kept=count, redone={})
+    return Outcome("extraction", checks, data, False, f"nothing to extract: {count} samples are there and intact")
+
+
+def _plan(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Outcome | None:
+    """The outcome when nothing has to be done; refuses what must not be touched."""
+    if job.output.exists() and not job.output.is_dir():
+        raise JobError(f"{job.output} is a file, wanted a folder for the samples")
+    if job.overwrite:
+        return None
+    manifest = resume.finished_manifest(folder, fingerprint)
+    if manifest is not None:
+        return _finished_outcome(job, manifest)
+    resume.refuse_other_inputs(folder, fingerprint)
+    return None
+
+
+def read_samples(job: ExtractionJob) -> tuple[Prepared, Encoder]:
+    """Encode the data; ``JobError`` when more lines give no sample than may."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(job.model, trust_remote_code=job.trust_remote_code)
+    encoder = Encoder(tokenizer)
+    prepared = prepare(read_conversations(job.data), encoder, job.max_length, job.on_too_long, job.max_samples)
+    if len(prepared.skipped) > job.max_skipped:
+        raise JobError(
+            f"{job.data}: {len(prepared.skipped)} lines give no sample, at most {job.max_skipped} may: "
+            f"{listed(prepared.skipped)}"
+        )
+    if not prepared.samples:
+        raise JobError(f"{job.data} gives no sample")
+    vocabulary = job.facts.vocab_size
+    strange = [sample for sample in prepared.samples if max(sample.input_ids) >= vocabulary]
+    if strange:
+        raise JobError(f"line {strange[0].line}: token {max(strange[0].input_ids)} is outside the model's {vocabulary}")
+    return prepared, encoder
+
+
+def require_disk(job: ExtractionJob, samples: list[Sample], when: str) -> int:
+    """Bytes that the samples will take; ``JobError`` when they do not fit beside the reserve."""
+    needed = packing.bytes_on_disk(samples, len(job.layers), job.facts.hidden_size)
+    free = shutil.disk_usage(job.output).free
+    if free < needed + job.disk_reserve:
+        raise JobError(
+            f"{when}: {len(samples)} samples take {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free in {job.output} "
+            f"and {job.disk_reserve / 1e9:.2f} GB stay free: make room, running again continues"
+        )
+    return needed
+
+
+def _load(job: ExtractionJob, folder: Folder) -> StatesSource:
+    from aerie_host.states import GeneratorSource, SampleWriter, load_generator
+
+    options = {
+        "gpu_memory_utilization": job.gpu_memory_utilization,
+        "tensor_parallel_size": job.tensor_parallel_size,
+    }
+    generator = load_generator(job.model, job.layers, job.max_length, options, job.trust_remote_code)
+    if list(generator.layer_ids) != job.layers:
+        raise JobError(f"the generator extracts layers {generator.layer_ids}, asked were {job.layers}")
+    return GeneratorSource(generator, SampleWriter(folder, job.layers, job.facts.hidden_size))
+
+
+@dataclasses.dataclass
+class _Done:
+    """What one run extracted, and how long that took."""
+
+    entries: list[Entry] = dataclasses.field(default_factory=list)
+    start_seconds: float = 0.0
+    seconds: float = 0.0
+
+
+def _extract(job: ExtractionJob, folder: Folder, todo: list[Sample], kept: int) -> _Done:
+    """Extract ``todo`` and journal it batch by batch."""
+    from aerie_host.progress import Progress, Watchdog
+
+    tokens = sum(len(sample.input_ids) for sample in todo)
+    progress = Progress(job.progress or folder.state / "progress.json", len(todo) + kept, tokens, kept)
+    done = _Done()
+    if not todo:
+        progress.phase("finished")
+        return done
+    watchdog = Watchdog(_give_up)
+    progress.phase("loading the model")
+    began = time.monotonic()
+    watchdog.expect("loading the model", job.start_timeout)
+    source = _load(job, folder)
+    try:
+        done.start_seconds = time.monotonic() - began
+        say(f"model loaded in {done.start_seconds:.1f} s")
+        progress.phase("extracting")
+        for batch in packing.pack(todo, job.token_budget):
+            require_disk(job, batch, "while running")
+            watchdog.expect("one batch", job.batch_timeout)
+            entries = source.extract(batch)
+            folder.append(entries)
+            done.entries += entries
+            progress.add(len(entries), sum(entry.length for entry in entries), sum(entry.bytes for entry in entries))
+            state = progress.state
+            say(
+                f"{state['samples']}/{state['total']} samples, {state['tokens_per_s']} tokens/s, "
+                f"{state['seconds_left']} s left"
+            )
+        done.seconds = progress.extracting_seconds
+    finally:
+        watchdog.rest()
+        source.close()
+    progress.phase("finished")
+    return done
+
+
+def _manifest(
+    job: ExtractionJob, fingerprint: dict[str, Any], prepared: Prepared, method: str, entries: list[Entry]
+) -> dict[str, Any]:
+    return {
+        "version": MANIFEST_VERSION,
+        "model": {"path": str(job.model), "digest": fingerprint["model"]},
+        "layers": job.layers,
+        "convention": CONVENTION,
+        "dtype": DTYPE,
+        "hidden_size": job.facts.hidden_size,
+        "stack": fingerprint["stack"],
+        "lock": fingerprint["lock"],
+        "series": fingerprint["series"],
+        "data": {"path": str(job.data), "digest": fingerprint["data"], "max_length": job.max_length},
+        "loss_mask": method,
+        "tokens": sum(entry.length for entry in entries),
+        "trainable": sum(entry.trainable for entry in entries),
+        "bytes": sum(entry.bytes for entry in entries),
+        "skipped": [dataclasses.asdict(entry) for entry in prepared.skipped],
+        "truncated": [dataclasses.asdict(entry) for entry in prepared.truncated],
+        "fingerprint": fingerprint,
+        "samples": [dataclasses.asdict(entry) for entry in entries],
+    }
+
+
+def _checks(job: ExtractionJob, prepared: Prepared, entries: list[Entry], written: _Done) -> Checks:
+    checks = Checks()
+    asked, found = len(prepared.samples), len(entries)
+    checks.require(
+        "samples written", asked == found, f"{found} of {asked}", f"{asked} of {asked}", file=str(job.output)
+    )
+    unread = len(prepared.skipped)
+    status = "warn" if unread else "pass"
+    text = f"{unread}: {listed(prepared.skipped)}" if unread else "0"
+    checks.add("lines without a sample", status, text, f"at most {job.max_skipped}", file=str(job.data))
+    last = job.facts.num_layers - 1
+    checks.add(
+        "last layer asked is the model's last",
+        "pass" if job.layers[-1] == last else "warn",
+        job.layers[-1],
+        last,
+        "training takes the last one asked for the target model's own last states",
+    )
+    estimate = packing.bytes_on_disk(prepared.samples, len(job.layers), job.facts.hidden_size)
+    size = sum(entry.bytes for entry in entries)
+    # Views of a batch saved whole would show here, as would a wrong estimate of the disk needed.
+    holds = 0.9 * estimate - packing.BYTES_PER_FILE * asked <= size <= estimate
+    checks.require("bytes written", holds, size, f"at most {estimate}", "a file holds more than its own rows")
+    lengths = collections.Counter(len(sample.input_ids) for sample in prepared.samples)
+    same = lengths == collections.Counter(entry.length for entry in entries)
+    checks.require("lengths written", same, "as encoded" if same else "others", "as encoded")
+    if written.entries:
+        tokens = sum(entry.length for entry in written.entries)
+        checks.add("tokens per second", "pass", round(tokens / max(written.seconds, 1e-9), 1), "reported, not enforced")
+    return checks
+
+
+def _work(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Outcome:
+    """Everything after the folder is held."""
+    cleared = 0
+    if job.overwrite:
+        cleared = folder.clear()
+    resume.refuse_other_inputs(folder, fingerprint)
+    leftovers = folder.drop_temporaries()
+    prepared, encoder = read_samples(job)
+    resume.refuse_foreign_files(folder, {sample.index for sample in prepared.samples})
+    write_json(folder.fingerprint, fingerprint)
+    kept = resume.keep_good(folder, prepared.samples)
+    todo = [sample for sample in prepared.samples if sample.index not in kept.entries]
+    say(f"{len(prepared.samples)} samples, {len(kept.entries)} finished, {len(todo)} to do {kept.redone or ''}")
+    if todo:
+        # A manifest says that everything is there; from here on it is not.
+        folder.manifest.unlink(missing_ok=True)
+        require_disk(job, todo, "before loading the model")
+    done = _extract(job, folder, todo, len(kept.entries))
+    by_index = {**kept.entries, **{entry.index: entry for entry in done.entries}}
+    entries = [by_index[sample.index] for sample in prepared.samples if sample.index in by_index]
+    checks = _checks(job, prepared, entries, done)
+    if not checks.failed:
+        write_json(folder.manifest, _manifest(job, fingerprint, prepared, encoder.method, entries))
+    tokens = sum(entry.length for entry in done.entries)
+    data = {
+        "output": str(job.output),
+        "fingerprint": fingerprints.digest(fingerprint),
+        "samples": len(entries),
+        "tokens": sum(entry.length for entry in entries),
+        "trainable": sum(entry.trainable for entry in entries),
+        "bytes": sum(entry.bytes for entry in entries),
+        "layers": job.layers,
+        "hidden_size": job.facts.hidden_size,
+        "extracted": len(done.entries),
+        "kept": len(kept.entries),
+        "redone": kept.redone,
+        "leftovers_removed": len(leftovers),
+        "overwritten": cleared,
+        "nothing_to_do": False,
+        "tokens_per_s": round(tokens / done.seconds, 1) if done.seconds else None,
+        "start_seconds": round(done.start_seconds, 1),
+        "seconds": round(done.seconds, 1),
+        "loss_mask": encoder.method,
+        "skipped": [str(entry) for entry in prepared.skipped],
+        "truncated": [str(entry) for entry in prepared.truncated],
+    }
+    message = f"{len(done.entries)} samples extracted, {len(kept.entries)} kept"
+    return Outcome("extraction", checks, data, bool(done.entries), message)
+
+
+def run(spec: Spec, check: bool) -> Outcome:
+    """Extract; with ``check`` only plan: ``changed`` says whether there is work. ``overwrite`` always means work."""
+    job = read_job(spec)
+    folder = Folder(job.output)
+    # The model and the data are local: nothing here may ask the network for them.
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    fingerprint = job.fingerprint()
+    planned = _plan(job, folder, fingerprint)
+    if planned is not None:
+        return planned
+    if check:
+        checks = Checks()
+        checks.add("extraction", "n/a", "work to do", "work to do")
+        return Outcome("extraction", checks, {"output": str(job.output)}, True, f"would extract into {job.output}")
+    if sys.flags.optimize:
+        raise UsageError("extract: do not run with -O: libraries check their inputs with assert")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
+    folder.create()
+    with folder.locked():
+        return _work(job, folder, fingerprint)

@@ -1,0 +1,62 @@
+"""What an extraction depends on, as digests: equal fingerprints give equal files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aerie_host.fetch_model import RECORD
+from aerie_host.files import folder_digest, sha256_file, sha256_json
+from aerie_host.outcome import UsageError
+from aerie_host.samples import SAMPLE_RULES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FORMAT = 1
+
+
+def make(
+    model: Path,
+    data: Path,
+    layers: list[int],
+    dtype: str,
+    identity: dict[str, Any],
+    selection: dict[str, Any],
+) -> dict[str, Any]:
+    """The fingerprint's parts by name.
+
+    ``identity``: names and digests of stack, lock and series. ``selection``: what decides which samples the data gives.
+    """
+    if not data.is_file():
+        raise UsageError(f"{data} is not there: wanted conversations as JSON lines")
+    return {
+        "format": FORMAT,
+        "model": folder_digest(model, skip=(RECORD,)),
+        "layers": layers,
+        "dtype": dtype,
+        "stack": identity.get("stack"),
+        "lock": identity.get("lock"),
+        "series": identity.get("series"),
+        "data": sha256_file(data),
+        "samples": {**selection, "rules": SAMPLE_RULES},
+    }
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """The parts that changed, each in words."""
+    changed = []
+    for name in sorted(set(before) | set(now)):
+        old, new = before.get(name), now.get(name)
+        if old != new:
+            changed.append(f"{name} ({_short(old)} -> {_short(new)})")
+    return changed
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text[:12] if isinstance(value, str) and len(text) == 64 else text
+
+
+def digest(fingerprint: dict[str, Any]) -> str:
+    """One digest over all parts."""
+    return sha256_json(fingerprint)

@@ -1,0 +1,157 @@
+"""The folder of one extraction: names, lock, journal, and what lies in it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aerie_host.files import fsync_folder, read_json
+from aerie_host.outcome import JobError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# The dataset of speculators takes every file, in sub-folders too, whose name ends in these letters.
+TAKEN_BY_TRAINING = "pt"
+SAMPLE_NAME = re.compile(r"data_(\d+)\.pt")
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One finished sample: the line of the journal and the item of the manifest."""
+
+    index: int
+    line: int
+    id: str
+    file: str
+    length: int
+    trainable: int
+    bytes: int
+    sha256: str
+    tokens_sha256: str
+
+
+class Folder:
+    """Paths and bookkeeping of the folder at ``path``. No name of ours in it ends in ``pt`` but the samples'."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.state = path / ".aerie"
+        self.temporary = self.state / "tmp"
+        self.lock_file = self.state / "lock"
+        self.fingerprint = self.state / "fingerprint.json"
+        self.journal = self.state / "journal.jsonl"
+        self.manifest = path / "manifest.json"
+
+    def sample(self, index: int) -> Path:
+        """Path of the sample with this index."""
+        return self.path / f"data_{index}.pt"
+
+    def create(self) -> None:
+        """Have the folder and prove that it can be written; ``JobError`` says what is in the way."""
+        if self.path.exists() and not self.path.is_dir():
+            raise JobError(f"{self.path} is a file, wanted a folder for the samples")
+        try:
+            self.temporary.mkdir(parents=True, exist_ok=True)
+            probe = self.temporary / "probe"
+            probe.write_bytes(b"x")
+            probe.unlink()
+        except OSError as error:
+            raise JobError(f"{self.path} cannot be written: {error.strerror}") from error
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for one job; a second one is refused by name."""
+        with self.lock_file.open("a+") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                stream.seek(0)
+                holder = stream.read().strip() or "unknown"
+                raise JobError(f"{self.path} is in use by another extraction (process {holder})") from None
+            stream.truncate(0)
+            stream.write(str(os.getpid()))
+            stream.flush()
+            yield
+
+    def training_files(self) -> list[Path]:
+        """Every file under the folder that training would take for a sample."""
+        if not self.path.is_dir():
+            return []
+        return sorted(
+            Path(root) / name
+            for root, _folders, names in os.walk(self.path)
+            for name in names
+            if name.endswith(TAKEN_BY_TRAINING)
+        )
+
+    def foreign_files(self, indices: set[int]) -> list[str]:
+        """Names that training would take but that are none of the samples with these indices."""
+        foreign = []
+        for path in self.training_files():
+            name = path.relative_to(self.path).as_posix()
+            match = SAMPLE_NAME.fullmatch(name)
+            if match is None or int(match[1]) not in indices or name != f"data_{int(match[1])}.pt":
+                foreign.append(name)
+        return foreign
+
+    def drop_temporaries(self) -> list[str]:
+        """Remove what an interrupted run left unfinished; return the names."""
+        left = sorted(path.name for path in self.temporary.iterdir()) if self.temporary.is_dir() else []
+        if left:
+            shutil.rmtree(self.temporary)
+        self.temporary.mkdir(parents=True, exist_ok=True)
+        return left
+
+    def clear(self) -> int:
+        """Remove the samples, the manifest and the bookkeeping; anything else stays. Return how many samples went."""
+        samples = [path for path in self.path.glob("data_*.pt") if SAMPLE_NAME.fullmatch(path.name)]
+        self.manifest.unlink(missing_ok=True)
+        self.fingerprint.unlink(missing_ok=True)
+        self.journal.unlink(missing_ok=True)
+        for path in samples:
+            path.unlink()
+        return len(samples)
+
+    def read_manifest(self) -> dict[str, Any] | None:
+        """The manifest, None when there is none."""
+        return read_json(self.manifest)
+
+    def read_journal(self) -> dict[int, Entry]:
+        """Finished samples by index, the last line of each; a line that a crash cut off proves nothing."""
+        entries: dict[int, Entry] = {}
+        try:
+            lines = self.journal.read_bytes().splitlines()
+        except OSError:
+            return entries
+        for line in lines:
+            try:
+                entry = Entry(**json.loads(line))
+            except (ValueError, TypeError):
+                continue
+            entries[entry.index] = entry
+        return entries
+
+    def append(self, entries: list[Entry]) -> None:
+        """Add finished samples to the journal; on return they and their files' names survive a power cut."""
+        fsync_folder(self.path)
+        text = "".join(json.dumps(dataclasses.asdict(entry), sort_keys=True) + "\n" for entry in entries)
+        with self.journal.open("ab") as stream:
+            # A line that a crash cut off must not swallow the next one.
+            if stream.tell() and not self._ends_with_newline():
+                text = "\n" + text
+            stream.write(text.encode())
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def _ends_with_newline(self) -> bool:
+        with self.journal.open("rb") as stream:
+            stream.seek(-1, os.SEEK_END)
+            return stream.read(1) == b"\n"

@@ -1,0 +1,90 @@
+"""The inputs of one extraction, read and completed before anything is spent."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aerie_host import fingerprint
+from aerie_host.model_facts import ModelFacts, choose_layers, read_facts
+from aerie_host.outcome import UsageError
+from aerie_host.samples import ON_TOO_LONG
+
+if TYPE_CHECKING:
+    from aerie_host.spec import Spec
+
+DTYPE = "bfloat16"
+
+
+@dataclasses.dataclass(frozen=True)
+class ExtractionJob:
+    """What is extracted, from what, where to, and within which limits."""
+
+    model: Path
+    data: Path
+    output: Path
+    layers: list[int]
+    facts: ModelFacts
+    max_length: int
+    max_samples: int
+    on_too_long: str
+    max_skipped: int
+    token_budget: int
+    tensor_parallel_size: int
+    gpu_memory_utilization: float
+    trust_remote_code: bool
+    overwrite: bool
+    start_timeout: float
+    batch_timeout: float
+    disk_reserve: int
+    progress: Path | None
+    identity: dict[str, Any]
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Everything that decides what the files hold."""
+        selection = {
+            "max_length": self.max_length,
+            "max_samples": self.max_samples,
+            "on_too_long": self.on_too_long,
+        }
+        return fingerprint.make(self.model, self.data, self.layers, DTYPE, self.identity, selection)
+
+
+def _folder(spec: Spec, name: str) -> Path:
+    path = Path(spec.text(name))
+    if not path.is_absolute():
+        raise UsageError(f"extract: {name!r} is {path}, wanted an absolute path")
+    return path
+
+
+def read_job(spec: Spec) -> ExtractionJob:
+    """The job that ``spec`` describes; ``UsageError`` names what is missing or senseless."""
+    model = _folder(spec, "model")
+    facts = read_facts(model)
+    progress = spec.text("progress", "")
+    job = ExtractionJob(
+        model=model,
+        data=_folder(spec, "data"),
+        output=_folder(spec, "output"),
+        layers=choose_layers(spec.numbers("layer_ids", []), facts),
+        facts=facts,
+        max_length=spec.number("max_length"),
+        max_samples=spec.number("max_samples", 0),
+        on_too_long=spec.choice("on_too_long", ON_TOO_LONG, "error"),
+        max_skipped=spec.number("max_skipped", 0),
+        token_budget=spec.number("token_budget", 8192),
+        tensor_parallel_size=spec.number("tensor_parallel_size", 1),
+        gpu_memory_utilization=spec.real("gpu_memory_utilization", 0.8),
+        trust_remote_code=spec.flag("trust_remote_code", False),
+        overwrite=spec.flag("overwrite", False),
+        start_timeout=spec.real("start_timeout", 7200.0),
+        batch_timeout=spec.real("batch_timeout", 1800.0),
+        disk_reserve=spec.number("disk_reserve", 1 << 30),
+        progress=Path(progress) if progress else None,
+        identity=spec.mapping("identity", {}),
+    )
+    spec.finish()
+    if job.max_length < 2:
+        raise UsageError(f"extract: 'max_length' is {job.max_length}, wanted at least 2 tokens")
+    return job

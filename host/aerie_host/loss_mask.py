@@ -1,0 +1,144 @@
+"""Which tokens a draft model is trained on: what the assistant said, and the token with which it ended its turn.
+
+The end-of-turn token belongs to the mask here. The preprocessing of speculators 0.3.0 masks the content alone
+(``preprocessing.py``, ``_create_loss_mask_from_offsets`` takes group 1 of its pattern, and the closing marker stands
+outside that group). The target model generates that token too, and a draft that never learned it proposes something
+else at the end of every answer, where the target then rejects it. Masks made by a template's own generation markers
+commonly hold it as well.
+
+Two ways to find the spans, both of which prove themselves on every conversation and refuse when they cannot:
+
+* by prefixes: the rendering of the messages before an answer (with the header of the next turn) and of those up to and
+  with it must both be beginnings of the whole rendering. What lies between is the answer with its end.
+* by exchange, for templates that treat the last turn differently: an answer is exchanged for a marker, everything
+  around it must stay as it was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Message = dict[str, str]
+Span = tuple[int, int]
+
+# Letters only: no template trims, splits or escapes it, and no conversation holds it.
+EXCHANGED = "AerieExchangedThisAnswer"
+
+
+class TemplateRefusedError(Exception):
+    """The chat template renders this conversation in a way that leaves no proof of which tokens are the answer."""
+
+
+class Render(Protocol):
+    """Renders messages as text, with the header of the next assistant turn when asked."""
+
+    def __call__(self, messages: list[Message], add_generation_prompt: bool) -> str:
+        """The text; whatever the template raises goes through."""
+
+
+def _prefix_span(render: Render, full: str, messages: list[Message], number: int) -> Span | None:
+    """The span of answer ``number`` by prefixes, None when a rendering is not a beginning of the whole."""
+    try:
+        before = render(messages[:number], True)
+        after = render(messages[: number + 1], False)
+    except Exception:  # noqa: BLE001 - templates raise what they like; the other way may still do
+        return None
+    if full.startswith(before) and full.startswith(after) and len(before) < len(after):
+        return len(before), len(after)
+    return None
+
+
+def _exchange_span(render: Render, full: str, messages: list[Message], number: int) -> Span | None:
+    """The span of the content of answer ``number`` by exchange, without its end; None when the rest did not stay."""
+    changed = [dict(message) for message in messages]
+    changed[number]["content"] = EXCHANGED
+    try:
+        other = render(changed, False)
+    except Exception:  # noqa: BLE001 - as above
+        return None
+    if other.count(EXCHANGED) != 1:
+        return None
+    head, tail = other.split(EXCHANGED)
+    if not (full.startswith(head) and full.endswith(tail)) or len(full) < len(head) + len(tail):
+        return None
+    span = len(head), len(full) - len(tail)
+    # A content of which the template drops a part (a reasoning block, say) must not count as found.
+    return span if full[slice(*span)].strip() == messages[number]["content"].strip() else None
+
+
+def _end_of_turn(full: str, span: Span, specials: Sequence[str], grow: bool) -> Span:
+    """Let the span end with the end-of-turn marker.
+
+    A span by prefixes holds the marker and what separates turns: cut after its last special token, and
+    without one after its last letter. A span by exchange ends before the marker: grow over the special token that
+    follows at once.
+    """
+    start, end = span
+    if grow:
+        following = [special for special in specials if full.startswith(special, end)]
+        return (start, end + max(map(len, following))) if following else span
+    ends = [full.rfind(special, start, end) + len(special) for special in specials if special in full[start:end]]
+    if ends:
+        return start, max(ends)
+    return start, start + len(full[start:end].rstrip())
+
+
+def assistant_spans(render: Render, full: str, messages: list[Message], specials: Sequence[str]) -> list[Span]:
+    """Character spans of every assistant answer in ``full``, each with its end-of-turn token.
+
+    ``specials``: the texts of the tokenizer's special tokens. Raises ``TemplateRefusedError`` when neither way can
+    prove a span, or when spans overlap.
+    """
+    spans: list[Span] = []
+    for number, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        span = _prefix_span(render, full, messages, number)
+        grow = span is None
+        if span is None:
+            span = _exchange_span(render, full, messages, number)
+        if span is None:
+            text = (
+                f"message {number + 1}: its place in the rendered conversation cannot be proven for this chat template"
+            )
+            raise TemplateRefusedError(text)
+        span = _end_of_turn(full, span, specials, grow)
+        if spans and span[0] < spans[-1][1]:
+            raise TemplateRefusedError(f"message {number + 1}: overlaps the answer before it")
+        spans.append(span)
+    return spans
+
+
+def mask_by_offsets(offsets: Sequence[Span], spans: Sequence[Span]) -> list[int]:
+    """1 for every token that shares a character with a span, else 0; ``offsets`` as fast tokenizers give them.
+
+    A token that reaches over the edge of a span counts, as in speculators: it carries a part of the answer.
+    """
+    mask = [0] * len(offsets)
+    for start, end in spans:
+        for position, (first, last) in enumerate(offsets):
+            if first < end and last > start:
+                mask[position] = 1
+    return mask
+
+
+def mask_by_prefix_tokens(
+    encode: Callable[[str], list[int]], full: str, input_ids: Sequence[int], spans: Sequence[Span]
+) -> list[int]:
+    """The same for tokenizers that give no offsets (Kimi-K2's, for one): both edges of a span must fall between tokens.
+
+    Proven by encoding the text up to each edge, which must be a beginning of ``input_ids``; else refused.
+    """
+    mask = [0] * len(input_ids)
+    for span in spans:
+        edges = []
+        for edge in span:
+            tokens = encode(full[:edge])
+            if list(input_ids[: len(tokens)]) != tokens:
+                raise TemplateRefusedError(f"no token ends at character {edge}, and this tokenizer gives no offsets")
+            edges.append(len(tokens))
+        mask[edges[0] : edges[1]] = [1] * (edges[1] - edges[0])
+    return mask

@@ -1,0 +1,87 @@
+"""What an output folder already holds of the job at hand, and what has to be done."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from aerie_host import fingerprint as fingerprints
+from aerie_host.files import read_json, sha256_file, sha256_files
+from aerie_host.outcome import JobError
+
+if TYPE_CHECKING:
+    from aerie_host.folder import Entry, Folder
+    from aerie_host.samples import Sample
+
+
+@dataclasses.dataclass
+class Kept:
+    """Finished samples that stay, and why others are done (again)."""
+
+    entries: dict[int, Entry] = dataclasses.field(default_factory=dict)
+    redone: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+def refuse_other_inputs(folder: Folder, fingerprint: dict[str, Any]) -> None:
+    """``JobError`` when the folder was begun with other inputs, or holds samples of unknown origin."""
+    before = read_json(folder.fingerprint)
+    if before is None:
+        if folder.training_files():
+            raise JobError(
+                f"{folder.path} holds files for training that this job did not write: "
+                "give another folder, or overwrite to replace the samples in it"
+            )
+        return
+    changed = fingerprints.differences(before, fingerprint)
+    if changed:
+        raise JobError(
+            f"{folder.path} was extracted with other inputs; changed: {', '.join(changed)}. "
+            "Give another folder, or overwrite to replace it"
+        )
+
+
+def refuse_foreign_files(folder: Folder, indices: set[int]) -> None:
+    """``JobError`` when training would read files there that are no samples of this job. They are never removed."""
+    foreign = folder.foreign_files(indices)
+    if foreign:
+        shown = ", ".join(foreign[:10]) + (f" and {len(foreign) - 10} more" if len(foreign) > 10 else "")
+        raise JobError(f"{folder.path} holds files that training would read but that are not its samples: {shown}")
+
+
+def finished_manifest(folder: Folder, fingerprint: dict[str, Any]) -> dict[str, Any] | None:
+    """The manifest, when it is of this fingerprint and every file has its digest; needs no tokenizer and no model."""
+    manifest = folder.read_manifest()
+    if manifest is None or manifest.get("fingerprint") != fingerprint or not manifest.get("samples"):
+        return None
+    wanted = {folder.path / item["file"]: item["sha256"] for item in manifest["samples"]}
+    if set(wanted) != set(folder.training_files()):
+        return None
+    if any(path.stat().st_size != item["bytes"] for path, item in zip(wanted, manifest["samples"], strict=True)):
+        return None
+    return manifest if sha256_files(wanted) == wanted else None
+
+
+def keep_good(folder: Folder, samples: list[Sample]) -> Kept:
+    """Compare journal and files with the samples asked: what is whole stays, the rest is done again and counted."""
+    journal = folder.read_journal()
+    kept = Kept()
+    reasons: collections.Counter[str] = collections.Counter()
+    for sample in samples:
+        entry = journal.get(sample.index)
+        path = folder.sample(sample.index)
+        if entry is None:
+            if path.exists():
+                reasons["file not in the journal"] += 1
+        elif not path.exists():
+            reasons["file missing"] += 1
+        elif path.stat().st_size != entry.bytes:
+            reasons["file of another size"] += 1
+        elif entry.tokens_sha256 != sample.digest:
+            reasons["other tokens"] += 1
+        elif sha256_file(path) != entry.sha256:
+            reasons["file altered"] += 1
+        else:
+            kept.entries[sample.index] = entry
+    kept.redone = dict(sorted(reasons.items()))
+    return kept

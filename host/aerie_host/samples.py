@@ -1,0 +1,176 @@
+"""Conversations to samples: chat template, tokens, loss mask, length; whatever gives no sample is counted and named."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Any
+
+from aerie_host.conversations import Conversation, Skipped
+from aerie_host.files import sha256_json
+from aerie_host.loss_mask import Message, TemplateRefusedError, assistant_spans, mask_by_offsets, mask_by_prefix_tokens
+from aerie_host.outcome import JobError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ON_TOO_LONG = ("error", "truncate", "skip")
+# Part of the fingerprint of an extraction: raise it when the same data gives other tokens or masks than before.
+SAMPLE_RULES = 1
+LISTED = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """One sample: ``input_ids`` and ``loss_mask`` of the same length (tokens), ready for the target model."""
+
+    index: int
+    line: int
+    id: str
+    input_ids: list[int]
+    loss_mask: list[int]
+
+    @property
+    def trainable(self) -> int:
+        """How many tokens the loss is taken over."""
+        return sum(self.loss_mask)
+
+    @property
+    def digest(self) -> str:
+        """Digest of tokens and mask."""
+        return sha256_json([self.input_ids, self.loss_mask])
+
+
+def has_generation_markers(template: str) -> bool:
+    """Whether the chat template itself marks what the assistant generates."""
+    return re.search(r"\{%-?\s*generation\s*-?%\}", template) is not None
+
+
+class Encoder:
+    """One tokenizer with its chat template (a Transformers tokenizer)."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        if not tokenizer.chat_template:
+            raise JobError("the model's tokenizer has no chat template: conversations cannot be turned into tokens")
+        if not isinstance(tokenizer.chat_template, str):
+            raise JobError("the tokenizer has several chat templates and none of them is the default")
+        self._tokenizer = tokenizer
+        self._marked = has_generation_markers(tokenizer.chat_template)
+        added = tokenizer.added_tokens_decoder.values()
+        self._specials = sorted({str(token) for token in added if token.special} | set(tokenizer.all_special_tokens))
+
+    @property
+    def method(self) -> str:
+        """How loss masks are made, in words for the manifest."""
+        if self._marked:
+            return "generation markers of the chat template"
+        return "assistant spans proven by rendering, with the end-of-turn token"
+
+    def _render(self, messages: list[Message], add_generation_prompt: bool) -> str:
+        return str(
+            self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=add_generation_prompt)
+        )
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def encode(self, messages: list[Message]) -> tuple[list[int], list[int]]:
+        """Tokens and loss mask of one conversation; ``TemplateRefusedError`` when no mask can be proven."""
+        if self._marked:
+            both = self._tokenizer.apply_chat_template(
+                messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+            )
+            return list(both["input_ids"]), [int(value) for value in both["assistant_masks"]]
+        try:
+            full = self._render(messages, False)
+        except Exception as error:
+            raise TemplateRefusedError(f"the chat template refuses this conversation: {error}") from error
+        spans = assistant_spans(self._render, full, messages, self._specials)
+        if not self._tokenizer.is_fast:
+            tokens = self._encode(full)
+            return tokens, mask_by_prefix_tokens(self._encode, full, tokens, spans)
+        encoded = self._tokenizer(full, add_special_tokens=False, return_offsets_mapping=True)
+        return list(encoded["input_ids"]), mask_by_offsets(encoded["offset_mapping"], spans)
+
+
+@dataclasses.dataclass
+class Prepared:
+    """All samples in the order of the data, and everything that gave none."""
+
+    samples: list[Sample] = dataclasses.field(default_factory=list)
+    skipped: list[Skipped] = dataclasses.field(default_factory=list)
+    truncated: list[Skipped] = dataclasses.field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all samples."""
+        return sum(len(sample.input_ids) for sample in self.samples)
+
+
+class _TooLongError(Exception):
+    """The sample has more tokens than asked for, and may not be cut."""
+
+
+def _sample(
+    conversation: Conversation, encoder: Encoder, max_length: int, on_too_long: str
+) -> tuple[Sample | None, str]:
+    """The sample or None, and the reason for skipping or for cutting it."""
+    try:
+        input_ids, loss_mask = encoder.encode(conversation.messages)
+    except TemplateRefusedError as error:
+        return None, str(error)
+    if len(input_ids) != len(loss_mask):
+        return None, f"{len(input_ids)} tokens but {len(loss_mask)} mask values"
+    note = ""
+    if len(input_ids) > max_length:
+        note = f"{len(input_ids)} tokens, longer than {max_length}"
+        if on_too_long != "truncate":
+            raise _TooLongError(note)
+        input_ids, loss_mask = input_ids[:max_length], loss_mask[:max_length]
+    if not any(loss_mask):
+        return None, "no trainable token" + (f" in the first {max_length}" if note else "")
+    return Sample(conversation.index, conversation.line, conversation.id, input_ids, loss_mask), note
+
+
+def prepare(
+    conversations: Iterable[Conversation | Skipped],
+    encoder: Encoder,
+    max_length: int,
+    on_too_long: str,
+    max_samples: int = 0,
+) -> Prepared:
+    """Encode the conversations, at most the first ``max_samples`` of the data (0: all).
+
+    Raises ``JobError`` naming the lines when one is too long and ``on_too_long`` is ``error``.
+    """
+    done = Prepared()
+    too_long: list[Skipped] = []
+    for entry in conversations:
+        if max_samples and entry.index >= max_samples:
+            break
+        if isinstance(entry, Skipped):
+            done.skipped.append(entry)
+            continue
+        try:
+            sample, note = _sample(entry, encoder, max_length, on_too_long)
+        except _TooLongError as error:
+            where = too_long if on_too_long == "error" else done.skipped
+            where.append(Skipped(entry.index, entry.line, entry.id, str(error)))
+            continue
+        if sample is not None:
+            done.samples.append(sample)
+        if note:
+            where = done.truncated if sample is not None else done.skipped
+            where.append(Skipped(entry.index, entry.line, entry.id, note))
+    if too_long:
+        raise JobError(
+            f"{len(too_long)} samples are too long: {listed(too_long)}. "
+            "Raise the length, or choose to truncate or to skip them"
+        )
+    return done
+
+
+def listed(entries: list[Skipped]) -> str:
+    """The entries in words, the first 20 of them."""
+    more = len(entries) - LISTED
+    return "; ".join(str(entry) for entry in entries[:LISTED]) + (f"; and {more} more" if more > 0 else "")
