@@ -20,6 +20,10 @@ options:
     description: What M(package_patches) returned as C(probes).
     type: dict
     required: true
+  report_only:
+    description: Do not fail on a failing probe, but list it in C(failures), for a later task that acts on it and fails.
+    type: bool
+    default: false
   timeout:
     description: Seconds that all imports together may take.
     type: int
@@ -40,6 +44,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 lines: {description: 'One line for each grep probe: pattern, file, line numbers', type: list, returned: always}
+failures: {description: 'The failing checks, one line each', type: list, returned: always}
 stderr: {description: All that the interpreter wrote while importing, type: str, returned: always}
 aerie: {description: The section C(patches) of the report, type: dict, returned: always}
 """
@@ -60,6 +65,7 @@ def main() -> None:
             "environment": {"type": "path", "required": True},
             "kind": {"type": "str", "choices": ["grep", "imports"], "required": True},
             "probes": {"type": "dict", "required": True},
+            "report_only": {"type": "bool", "default": False},
             "timeout": {"type": "int", "default": 600},
         },
         supports_check_mode=True,
@@ -76,11 +82,15 @@ def main() -> None:
             errors = check_imports(root, given["probes"]["imports"], checks, given["timeout"])
     except UnfitEnvironmentError as error:
         checks.add("environment", "fail", error, "an environment that can be judged", error.remedy)
+    failures = [f"{check['name']}: found {check['found']}, wanted {check['wanted']}" for check in checks.failed]
+    shown = {"lines": lines, "stderr": errors, "failures": failures}
+    aerie = {"section": "patches", "checks": checks.as_list(), "data": {}}
+    if given["report_only"] and len(checks):
+        module.exit_json(changed=False, aerie=aerie, **shown)
     if checks.failed and errors:
-        aerie = {"section": "patches", "checks": checks.as_list(), "data": {"stderr": errors}}
         message = f"{failure_message(checks)}\nstderr of the interpreter:\n{errors}"
-        module.fail_json(msg=message, aerie=aerie, lines=lines, stderr=errors)
-    finish(module, "patches", checks, False, {}, lines=lines, stderr=errors)
+        module.fail_json(msg=message, aerie=aerie, **shown)
+    finish(module, "patches", checks, False, {}, **shown)
 
 
 if __name__ == "__main__":

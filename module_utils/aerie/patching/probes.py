@@ -80,7 +80,7 @@ def check_greps(root: Path, probes: list[dict[str, Any]], checks: Checks) -> lis
         wanted = "not there" if grep.absent else "there"
         first = numbers[0] if numbers else None
         checks.require(f"grep {probe['patch']}: {grep.pattern}", holds, found, wanted, remedy, str(file), first)
-        lines.append(f"{'ok  ' if holds else 'FAIL'} {probe['patch']}: {grep.pattern!r} in {file}: {found}")
+        lines.append(f"{'ok  ' if holds else 'FAIL'} {probe['patch']}: {grep.pattern}  in {probe['file']}: {found}")
     return lines
 
 

@@ -65,7 +65,9 @@ def report(request: Request, plans: list[DistPlan], problems: list[Problem], res
             if request.state == AUDITED and f"file {file.path}" not in told:
                 _audit_file(file, result)
         if not plan.patches:
-            result.checks.add(f"distribution {plan.name}", "pass", "no patch in it", "no patch in it")
+            verb = "restored" if done else "to restore"
+            found = f"{len(plan.changes)} files {verb}" if plan.changes else "no patch in it"
+            result.checks.add(f"distribution {plan.name}", "pass", found, "no patch in it")
 
 
 def _report_patches(request: Request, plan: DistPlan, told: set[str], result: Result, done: bool) -> None:
