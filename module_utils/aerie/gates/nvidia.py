@@ -1,0 +1,107 @@
+"""What nvidia-smi says, as data."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import Any, NamedTuple
+
+GPU_COLUMNS = (
+    "index", "uuid", "name", "driver_version", "compute_cap", "memory.total", "memory.used", "mig.mode.current",
+    "persistence_mode",
+)  # fmt: skip
+PROCESS_COLUMNS = ("gpu_uuid", "pid", "process_name", "used_memory")
+MIB = 1024 * 1024
+
+
+class Gpu(NamedTuple):
+    """One GPU; memory in bytes."""
+
+    number: int
+    uuid: str
+    name: str
+    driver: str
+    capability: str
+    total: int
+    used: int
+    mig: str
+    persistence: str
+
+
+class Process(NamedTuple):
+    """One process on one GPU; memory in bytes, 0 where the driver does not tell."""
+
+    gpu: str
+    pid: int
+    name: str
+    used: int
+
+
+class Report(NamedTuple):
+    """All of it; `problem` says why there is nothing else."""
+
+    gpus: list[Gpu]
+    processes: list[Process]
+    problem: str
+
+
+def _rows(text: str, columns: tuple[str, ...]) -> list[list[str]]:
+    rows = []
+    for line in text.splitlines():
+        parts = [part.strip() for part in line.split(", ")]
+        if len(parts) == len(columns):
+            rows.append(parts)
+    return rows
+
+
+def _mib(text: str) -> int:
+    return int(text) * MIB if text.isdigit() else 0
+
+
+def parse_gpus(text: str) -> list[Gpu]:
+    """GPUs from `--query-gpu` with our columns, csv without head and units."""
+    return [
+        Gpu(int(r[0]), r[1], r[2], r[3], r[4], _mib(r[5]), _mib(r[6]), r[7], r[8])
+        for r in _rows(text, GPU_COLUMNS)
+        if r[0].isdigit()
+    ]
+
+
+def parse_processes(text: str) -> list[Process]:
+    """Processes from `--query-compute-apps` with our columns, csv without head and units."""
+    return [Process(r[0], int(r[1]), r[2], _mib(r[3])) for r in _rows(text, PROCESS_COLUMNS) if r[1].isdigit()]
+
+
+def query(columns: tuple[str, ...], what: str) -> tuple[str, str]:
+    """What nvidia-smi answers, and what is wrong with it."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return "", "nvidia-smi is not installed: no NVIDIA driver"
+    command = [program, f"--query-{what}={','.join(columns)}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return "", f"nvidia-smi: {error}"
+    # It prints its errors on standard output.
+    problem = f"nvidia-smi: {(done.stdout + done.stderr).strip()}" if done.returncode else ""
+    return done.stdout, problem
+
+
+def gather() -> Report:
+    """Ask the driver; never raises."""
+    text, problem = query(GPU_COLUMNS, "gpu")
+    if problem:
+        return Report([], [], problem)
+    processes, _ = query(PROCESS_COLUMNS, "compute-apps")
+    return report(text, processes)
+
+
+def report(gpus: str, processes: str) -> Report:
+    """The report from the two texts."""
+    found = parse_gpus(gpus)
+    return Report(found, parse_processes(processes), "" if found else f"no GPU: {gpus.strip() or 'an empty list'}")
+
+
+def as_data(told: Report) -> list[dict[str, Any]]:
+    """The GPUs for the report of a run."""
+    return [gpu._asdict() for gpu in told.gpus]

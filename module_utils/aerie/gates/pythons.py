@@ -1,0 +1,118 @@
+"""Find a Python for the environment by running each candidate: a pyenv shim may stand on PATH and not run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any, Iterable, NamedTuple
+
+PROBE = """
+import json, platform, sys, sysconfig
+import ctypes, sqlite3, ssl, zlib
+print(json.dumps({
+    "executable": getattr(sys, "_base_executable", sys.executable),
+    "version": platform.python_version(),
+    "implementation": platform.python_implementation(),
+    "headers": sysconfig.get_paths()["include"],
+}))
+"""
+SPECIFIER = re.compile(r"\s*(>=|<=|==|!=|<|>)\s*(\d+(?:\.\d+)*)\s*")
+
+
+class Python(NamedTuple):
+    """One candidate: `problem` is empty when it fits."""
+
+    path: str
+    version: str
+    problem: str
+    headers: bool = False
+
+
+def release(version: str) -> tuple[int, ...]:
+    """The numbers of a version, for comparison."""
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in found.group(0).split(".")) if found else ()
+
+
+def satisfies(version: str, specifiers: str) -> bool:
+    """Whether a version meets `>=3.10,<3.14`, compared over as many numbers as the specifier has."""
+    for part in specifiers.split(","):
+        found = SPECIFIER.fullmatch(part)
+        if not found:
+            raise ValueError(f"{part!r} in {specifiers!r} is no version comparison")
+        wanted = release(found.group(2))
+        has = release(version)[: len(wanted)]
+        holds = {
+            ">=": has >= wanted,
+            "<=": has <= wanted,
+            "==": has == wanted,
+            "!=": has != wanted,
+            "<": has < wanted,
+            ">": has > wanted,
+        }
+        if not holds[found.group(1)]:
+            return False
+    return True
+
+
+def candidates(named: str, environment: dict[str, str]) -> list[str]:
+    """Paths to try, the best first; the one named is the only one when there is one."""
+    if named:
+        return [named]
+    names = [f"python3.{minor}" for minor in (12, 11, 13, 10, 14)] + ["python3", "python"]
+    folders = [*environment.get("PATH", os.defpath).split(os.pathsep), "/usr/local/bin", "/usr/bin"]
+    found = [str(Path(folder) / name) for name in names for folder in folders]
+    home = Path(environment.get("PYENV_ROOT") or str(Path(environment.get("HOME", "/root")) / ".pyenv"))
+    roots = [home / "versions", Path("/opt/python"), Path("/opt")]
+    found += [str(path) for root in roots for path in sorted(root.glob("*/bin/python3"), reverse=True)]
+    return [path for path in dict.fromkeys(found) if os.access(path, os.X_OK)]
+
+
+def probe(path: str, wanted: str) -> Python:
+    """Run one candidate and say why it does not fit, if it does not."""
+    try:
+        done = subprocess.run([path, "-I", "-c", PROBE], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Python(path, "", f"does not run: {error}")
+    if done.returncode:
+        return Python(path, "", "does not run: " + (done.stderr.strip().splitlines() or ["no message"])[-1])
+    facts = json.loads(done.stdout)
+    version = str(facts["version"])
+    # The Python below a virtual environment or a shim: it stays when those go.
+    path = str(facts["executable"] or path)
+    headers = (Path(facts["headers"]) / "Python.h").is_file()
+    if facts["implementation"] != "CPython":
+        return Python(path, version, f"is {facts['implementation']}, wanted CPython", headers)
+    if not satisfies(version, wanted):
+        return Python(path, version, f"is {version}, wanted {wanted}", headers)
+    return Python(path, version, "", headers)
+
+
+def find(named: str, wanted: str, environment: dict[str, str]) -> tuple[Python | None, list[Python]]:
+    """The first candidate that runs and fits, and all that were tried before it."""
+    tried: list[Python] = []
+    for path in candidates(named, environment):
+        answer = probe(path, wanted)
+        if not answer.problem:
+            return answer, tried
+        tried.append(answer)
+    return None, tried
+
+
+def describe(tried: Iterable[Python]) -> str:
+    """What was tried, for a message."""
+    return "; ".join(f"{one.path} {one.problem}" for one in tried) or "no candidate on PATH or below ~/.pyenv"
+
+
+def facts(named: str, wanted: str) -> dict[str, Any]:
+    """The chosen Python as plain data."""
+    chosen, tried = find(named, wanted, dict(os.environ))
+    return {
+        "path": chosen.path if chosen else "",
+        "version": chosen.version if chosen else "",
+        "headers": bool(chosen and chosen.headers),
+        "tried": describe(tried),
+    }

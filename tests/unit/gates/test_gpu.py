@@ -1,0 +1,144 @@
+"""The GPU gates over what nvidia-smi said on several machines."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible.module_utils.aerie.checks import Checks
+from ansible.module_utils.aerie.gates import gpu, nvidia
+
+RECORDED = Path(__file__).parent / "recorded"
+ROOT = Path(__file__).resolve().parents[3]
+STACK: dict[str, Any] = yaml.safe_load((ROOT / "stacks" / "vllm-0.16-cuda.yml").read_text())
+
+
+def recorded(name: str) -> nvidia.Report:
+    return nvidia.report(*((RECORDED / f"{name}.{what}.csv").read_text() for what in ("gpus", "processes")))
+
+
+def judged(told: nvidia.Report, tensor_parallel: int = 1, weights: int = 0) -> dict[str, dict[str, Any]]:
+    checks = Checks()
+    gpu.judge(checks, told, STACK, gpu.Plan(tensor_parallel, 0.9, weights))
+    return {check["name"]: check for check in checks.as_list()}
+
+
+def failed(checks: dict[str, dict[str, Any]]) -> set[str]:
+    return {name for name, check in checks.items() if check["status"] == "fail"}
+
+
+def test_recorded_h200_is_fit() -> None:
+    checks = judged(recorded("h200"), weights=100_000_000_000)
+    assert {check["status"] for check in checks.values()} == {"pass"}
+    assert checks["driver"]["found"] == "580.159.04"
+    assert checks["compute capability"]["found"] == "9.0 (NVIDIA H200)"
+
+
+def test_recorded_h200_too_small_for_the_weights() -> None:
+    assert failed(judged(recorded("h200"), weights=600_000_000_000)) == {"GPU memory"}
+
+
+def test_recorded_h200_with_a_foreign_process_at_30_percent() -> None:
+    told = recorded("h200_foreign")
+    checks = judged(told)
+    assert failed(checks) == {"GPU memory in use"}
+    assert "30% on the fullest: GPU 0 pid 427 python3" in checks["GPU memory in use"]["found"]
+    assert "owner" in checks["GPU memory in use"]["remedy"]
+
+
+def test_recorded_memory_held_by_an_own_job_is_no_obstacle() -> None:
+    told = recorded("h200_foreign")
+    environment = {**os.environ, "AERIE_JOB": "1"}
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment) as ours:
+        try:
+            processes = [told.processes[0]._replace(pid=ours.pid)]
+            check = judged(told._replace(processes=processes))["GPU memory in use"]
+        finally:
+            ours.kill()
+    assert check["status"] == "warn"
+    assert "ours" in check["found"]
+
+
+def test_recorded_memory_in_use_by_nobody_visible_is_refused() -> None:
+    check = judged(recorded("h200_foreign")._replace(processes=[]))["GPU memory in use"]
+    assert check["status"] == "fail"
+    assert "does not see" in check["found"]
+
+
+def test_recorded_rtx_pro_6000_blackwell_x8_is_fit_and_lazy() -> None:
+    checks = judged(recorded("rtx_pro_6000_x8"), tensor_parallel=8, weights=600_000_000_000)
+    assert failed(checks) == set()
+    assert checks["MIG"]["status"] == "pass"
+    assert checks["persistence mode"]["status"] == "warn"
+
+
+def test_recorded_gpu_without_code_for_it_is_refused_br22() -> None:
+    older = {**STACK, "cuda": {**STACK["cuda"], "architectures": ["8.0", "9.0"]}}
+    checks = Checks()
+    gpu.judge(checks, recorded("rtx_pro_6000_x8"), older, gpu.Plan(8, 0.9, 0))
+    (check,) = checks.failed
+    assert check["name"] == "compute capability"
+    assert "12.0" in check["found"]
+    assert "sm_120" in check["remedy"]
+
+
+def test_recorded_old_driver_is_refused_and_mig_is_told() -> None:
+    checks = judged(recorded("old_driver"), tensor_parallel=2)
+    assert failed(checks) == {"driver"}
+    assert checks["driver"]["wanted"].startswith("570.26 or newer, for CUDA 12.8")
+    assert checks["MIG"]["status"] == "warn"
+
+
+def test_recorded_too_few_gpus_for_tensor_parallel() -> None:
+    assert failed(judged(recorded("old_driver"), tensor_parallel=8)) == {"driver", "number of GPUs"}
+
+
+def test_recorded_no_gpus() -> None:
+    checks = judged(recorded("no_gpus"), tensor_parallel=8)
+    assert failed(checks) == {"driver", "compute capability", "number of GPUs", "GPU memory in use"}
+    assert "No devices were found" in checks["driver"]["found"]
+
+
+def test_no_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    checks = judged(nvidia.gather())
+    assert "driver" in failed(checks)
+    assert "not installed" in checks["driver"]["found"]
+
+
+def test_nvidia_smi_that_fails_tells_its_own_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed because it could not communicate'\nexit 9\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert "could not communicate" in judged(nvidia.gather())["driver"]["found"]
+
+
+@pytest.mark.parametrize(
+    ("capability", "runs"),
+    [
+        ("8.0", True), ("8.9", True), ("9.0", True), ("10.3", True), ("12.1", True), ("7.5", False), ("11.0", False),
+    ],
+)  # fmt: skip
+def test_code_runs_on_its_own_major_version_from_its_minor_on(capability: str, runs: bool) -> None:
+    assert gpu.runs_on(capability, STACK["cuda"]["architectures"]) is runs
+
+
+@pytest.mark.parametrize(("nvcc", "status"), [("", "warn"), ("12.4", "warn"), ("12.8", "pass"), ("13.0", "pass")])
+def test_missing_or_old_nvcc_is_told_before_the_model_starts_br23(nvcc: str, status: str) -> None:
+    checks = Checks()
+    gpu.judge_compilers(checks, nvcc, "/usr/bin/gcc", True, STACK["cuda"])
+    assert [check["status"] for check in checks.as_list()] == [status, "pass"]
+
+
+def test_cpu_stack_names_every_gpu_gate_as_not_applicable() -> None:
+    checks = Checks()
+    gpu.not_applicable(checks)
+    assert {c["status"] for c in checks.as_list()} == {"n/a"}
+    assert set(judged(recorded("h200"))) <= {c["name"] for c in checks.as_list()}
