@@ -23,6 +23,10 @@ class CannotWriteError(Exception):
     """A file cannot be replaced here; nothing was changed."""
 
 
+class NotPutBackError(Exception):
+    """A replacement failed and so did putting the old files back; the next run repairs it from digests."""
+
+
 @dataclass(frozen=True)
 class Change:
     """New bytes for ``path`` in ``site_packages``; ``None`` removes the file."""
@@ -151,26 +155,32 @@ def _replace_all(staged: list[_Staged]) -> None:
                 _make_parents(one.change.file.parent, made)
                 one.new.replace(one.change.file)
             one.replaced = True
+        for one in staged:
+            # Somebody may have imported the old file in between.
+            bytecode.drop(one.change.file)
         for folder in {one.change.file.parent for one in staged}:
             sync_directory(folder)
-    except BaseException:
-        for one in reversed(staged):
-            if one.replaced:
-                _put_back(one)
-        for folder in reversed(made):
-            folder.rmdir()
+    except BaseException as error:
+        _put_all_back(staged, made, error)
         raise
     for one in staged:
-        bytecode.drop(one.change.file)
         if one.change.content is None:
-            _remove_empty_parents(one.change)
+            # An empty directory left over is no fault worth undoing everything for.
+            with contextlib.suppress(OSError):
+                _remove_empty_parents(one.change)
 
 
-def _put_back(one: _Staged) -> None:
-    if one.old is None:
-        one.change.file.unlink()
-    else:
-        one.old.replace(one.change.file)
+def _put_all_back(staged: list[_Staged], made: list[Path], error: BaseException) -> None:
+    try:
+        for one in reversed(staged):
+            if one.replaced and one.old is None:
+                one.change.file.unlink()
+            elif one.replaced and one.old is not None:
+                one.old.replace(one.change.file)
+        for folder in reversed(made):
+            folder.rmdir()
+    except OSError as second:
+        raise NotPutBackError(f"{error}, and then {second}: some files are new, some old; run again") from second
 
 
 def _make_parents(folder: Path, made: list[Path]) -> None:

@@ -33,6 +33,11 @@ def run(request: Request) -> Result:
             _work(request, root, result, write=False)
         else:
             _work_locked(request, root, result)
+    except commit.NotPutBackError as error:
+        result.changed = True
+        result.checks.add(
+            "write", "fail", error, "all files changed, or none", "run again: digests tell what is left to do"
+        )
     except (dist.UnfitEnvironmentError, LockedError, commit.CannotWriteError, OSError) as error:
         _refuse(result, error)
     return result
@@ -156,6 +161,8 @@ def _apply(root: Path, store: Store, plans: list[DistPlan], changes: list[commit
                 store.memories[plan.name] = _both(old, plan.memory_after)
             store.save()
             commit.commit(root, changes)
+    except commit.NotPutBackError:
+        raise  # with the digests of both on record, so that the next run knows all files as ours
     except BaseException:
         store.memories = before
         with contextlib.suppress(OSError):
