@@ -1,94 +1,125 @@
-"""An independent Transformers forward to hold hidden states against, and the bound that rounding sets.
+"""Extracted states against an independent forward of the same checkpoint by Transformers, in float32.
 
-The states come from hooks on each decoder layer, not from ``output_hidden_states``: its last entry is after the
-final norm, which would hide the very mistake that is looked for.
+Where the bound comes from: the target model computes in bfloat16, whose rounding is off by at most u = 2^-9 of a value.
+A decoder layer rounds about eight times on the way (two norms, query-key-value, attention, output and its sum with the
+residual, gate-up, down and its sum). Such errors are independent and grow with the square root of their number, so
+after layer d a row's relative error is about u * sqrt(8 (d + 1)). Half of the rows must keep to that. Single rows lie
+higher, those with a few huge values above all: the worst may have sixteen times as much, yet never more than one half
+of the row itself; a row of another token, or of the next layer, is off by a quarter or more throughout.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-# A forward in bfloat16 differs from float32 by rounding alone. A second bfloat16 forward rounds elsewhere (other
-# kernels, other order of sums): the two deviations are independent and alike in size, so a state further than this
-# many times the largest deviation seen is not rounding.
-ROUNDINGS = 3.0
-# Half a unit in the last place of bfloat16 (8 significant bits): what storing a state may cost in any case.
-UNIT_ROUNDOFF = 2.0**-8
+from aerie_host.outcome import JobError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UNIT_ROUNDOFF = 2.0**-9
+ROUNDINGS_PER_LAYER = 8
+WORST_ROW_FACTOR = 16
+WORST_ROW_LIMIT = 0.5
 
 
-def decoder_layers(model: Any) -> torch.nn.ModuleList:
-    """Return the decoder layers of a Transformers causal language model, also inside a multimodal wrapper.
-
-    Raises:
-        ValueError: there is no list of decoder layers at the known places.
-
-    """
-    for path in ("model.layers", "model.language_model.layers", "language_model.model.layers", "transformer.h"):
-        found: Any = model
-        for name in path.split("."):
-            found = getattr(found, name, None)
-        if isinstance(found, torch.nn.ModuleList) and len(found):
-            return found
-    raise ValueError(f"{type(model).__name__}: no decoder layers where Transformers' text models keep them")
+def typical_bound(layer: int) -> float:
+    """Largest relative error that the median row of decoder layer ``layer`` may have."""
+    return UNIT_ROUNDOFF * math.sqrt(ROUNDINGS_PER_LAYER * (layer + 1))
 
 
-class Reference:
-    """A checkpoint loaded by Transformers in one dtype.
+def worst_bound(layer: int) -> float:
+    """Largest relative error that any row may have."""
+    return min(WORST_ROW_LIMIT, WORST_ROW_FACTOR * typical_bound(layer))
 
-    Args:
-        checkpoint: folder with configuration, weights and tokenizer.
-        dtype: of the weights and of the arithmetic.
-        trust_remote_code: run code that comes with the checkpoint.
 
-    """
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """How far one layer of one file is from the reference: relative norms by row, and which layer fits best."""
 
-    def __init__(self, checkpoint: str, dtype: torch.dtype, device: str = "cpu", trust_remote_code: bool = False):
+    file: str
+    layer: int
+    median: float
+    worst: float
+    worst_row: int
+    best: str
+
+    @property
+    def problem(self) -> str:
+        """In words what is wrong; empty when the file holds what it says."""
+        where = f"{self.file}, layer {self.layer}"
+        if self.best != f"layer {self.layer}":
+            note = ""
+            if self.best in (f"layer {self.layer - 1}", f"layer {self.layer + 1}"):
+                note = ": off by one"
+            return f"{where}: holds the output of {self.best}, not of layer {self.layer}{note}"
+        if self.median > typical_bound(self.layer):
+            return f"{where}: median row differs by {self.median:.4f}, bound {typical_bound(self.layer):.4f}"
+        if self.worst > worst_bound(self.layer):
+            return f"{where}, row {self.worst_row}: differs by {self.worst:.4f}, bound {worst_bound(self.layer):.4f}"
+        return ""
+
+
+def row_differences(states: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """Relative norm of the difference per row: ``[seq]`` float32 from two ``[seq, hidden]``."""
+    reference = reference.float()
+    return (states.float() - reference).norm(dim=1) / reference.norm(dim=1).clamp_min(1e-12)
+
+
+def compare(
+    file: str, layers: list[int], states: list[torch.Tensor], candidates: dict[str, torch.Tensor]
+) -> list[Difference]:
+    """Compare each extracted layer with every candidate (``layer 0`` and so on, ``[seq, hidden]`` float32)."""
+    differences = []
+    for layer, tensor in zip(layers, states, strict=True):
+        medians = {name: float(row_differences(tensor, rows).median()) for name, rows in candidates.items()}
+        rows = row_differences(tensor, candidates[f"layer {layer}"])
+        row = int(rows.argmax())
+        best = min(medians, key=lambda name: medians[name])
+        differences.append(Difference(file, layer, medians[f"layer {layer}"], float(rows[row]), row, best))
+    return differences
+
+
+class ReferenceModel:
+    """The checkpoint under Transformers with a hook on every decoder layer."""
+
+    def __init__(self, model: Path, num_layers: int, trust_remote_code: bool) -> None:
         from transformers import AutoModelForCausalLM
 
-        # eager attention: the one implementation that rounds only where the model's own definition does
-        self.model: Any = AutoModelForCausalLM.from_pretrained(
-            checkpoint, dtype=dtype, attn_implementation="eager", trust_remote_code=trust_remote_code
+        self._model: Any = AutoModelForCausalLM.from_pretrained(
+            model, dtype=torch.float32, trust_remote_code=trust_remote_code
         )
-        self.model.to(device).eval()
-        self._device = device
-        self._states: list[torch.Tensor] = []
-        for layer in decoder_layers(self.model):
-            layer.register_forward_hook(self._keep)
+        self._model.eval()
+        lists = [
+            (name, module)
+            for name, module in self._model.named_modules()
+            if isinstance(module, torch.nn.ModuleList) and len(module) == num_layers and name.endswith("layers")
+        ]
+        if len(lists) != 1:
+            raise JobError(f"{model}: {len(lists)} lists of {num_layers} decoder layers under Transformers, wanted one")
+        self._layers = lists[0][1]
 
-    def _keep(self, _layer: torch.nn.Module, _inputs: Any, output: Any) -> None:
-        state = output[0] if isinstance(output, tuple) else output
-        self._states.append(state.reshape(-1, state.shape[-1]).float())
+    def candidates(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Output ``[seq, hidden]`` of every decoder layer, the embedding, and the last one after the final norm."""
+        found: dict[str, torch.Tensor] = {}
 
-    def states(self, input_ids: list[int]) -> torch.Tensor:
-        """Return the output of every decoder layer, float32 ``[layers, seq, hidden]``."""
-        self._states.clear()
-        with torch.inference_mode():
-            self.model(torch.tensor([input_ids], device=self._device), use_cache=False)
-        return torch.stack(self._states).cpu()
+        def keep(name: str) -> Any:
+            def hook(_module: Any, _inputs: Any, output: Any) -> None:
+                found[name] = (output[0] if isinstance(output, tuple) else output)[0].detach()
 
+            return hook
 
-def row_errors(states: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """Relative distance of each row: ``|state - reference| / |reference|``, float32 ``[..., seq]``."""
-    distance = torch.linalg.vector_norm(states.float() - reference, dim=-1)
-    return distance / torch.linalg.vector_norm(reference, dim=-1).clamp_min(torch.finfo(torch.float32).tiny)
-
-
-def rounding_bounds(rounded: list[torch.Tensor], exact: list[torch.Tensor]) -> list[float]:
-    """The largest relative row distance that rounding explains, for each decoder layer.
-
-    Args:
-        rounded: a bfloat16 forward of some sequences, each ``[layers, seq, hidden]``.
-        exact: the float32 forward of the same sequences.
-
-    """
-    worst = torch.stack([row_errors(a, b).amax(-1) for a, b in zip(rounded, exact, strict=True)]).amax(0)
-    return [ROUNDINGS * float(value) + UNIT_ROUNDOFF for value in worst]
-
-
-def best_layer(state: torch.Tensor, reference: torch.Tensor) -> tuple[int, float]:
-    """The layer of ``reference`` ``[layers, seq, hidden]`` nearest to ``state``, and its largest row error."""
-    errors = torch.stack([row_errors(state, layer).amax(-1) for layer in reference])
-    layer = int(errors.argmin())
-    return layer, float(errors[layer])
+        handles = [layer.register_forward_hook(keep(f"layer {n}")) for n, layer in enumerate(self._layers)]
+        try:
+            with torch.no_grad():
+                output = self._model(input_ids[None], output_hidden_states=True, use_cache=False)
+        finally:
+            for handle in handles:
+                handle.remove()
+        found["the embedding"] = output.hidden_states[0][0]
+        found["the final norm"] = output.hidden_states[-1][0]
+        return found
