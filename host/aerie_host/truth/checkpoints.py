@@ -1,0 +1,148 @@
+"""Tiny random checkpoints, one for each architecture family that extraction is used on.
+
+The weights are drawn wide enough that every decoder layer changes its input by far more than rounding does:
+otherwise a layer could be taken for its neighbour and no comparison would notice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VOCABULARY = 512
+LAYERS = 6
+HIDDEN = 128
+MAX_POSITIONS = 4096
+END_OF_SEQUENCE = 1
+_WEIGHT_SPREAD = 0.08
+
+_SHARED: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": HIDDEN,
+    "intermediate_size": 256,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 4,
+    "max_position_embeddings": MAX_POSITIONS,
+    "initializer_range": _WEIGHT_SPREAD,
+    "bos_token_id": 2,
+    "eos_token_id": END_OF_SEQUENCE,
+    "tie_word_embeddings": False,
+}
+
+
+def _llama() -> Any:
+    from transformers import LlamaConfig
+
+    return LlamaConfig(**_SHARED, num_key_value_heads=2)
+
+
+def _qwen3() -> Any:
+    from transformers import Qwen3Config
+
+    return Qwen3Config(**_SHARED, num_key_value_heads=2, head_dim=32)
+
+
+def _deepseek_v3() -> Any:
+    from transformers import DeepseekV3Config
+
+    config = DeepseekV3Config(
+        **_SHARED,
+        num_key_value_heads=4,
+        moe_intermediate_size=64,
+        n_routed_experts=8,
+        n_shared_experts=1,
+        num_experts_per_tok=2,
+        n_group=2,
+        topk_group=1,
+        first_k_dense_replace=1,
+        kv_lora_rank=64,
+        q_lora_rank=64,
+        qk_nope_head_dim=32,
+        qk_rope_head_dim=32,
+        v_head_dim=32,
+    )
+    # vLLM routes by the checkpoint's word; Transformers knows this method only.
+    config.topk_method = "noaux_tc"
+    config.scoring_func = "sigmoid"
+    return config
+
+
+def _fix_routing(model: Any) -> None:
+    """Let every token carry its experts in its embedding, so that rounding cannot choose others.
+
+    Near ties between experts are common among random weights; two forwards that round differently then compute
+    different functions, and no bound tells that from a mistake. Here the first hidden units hold a code that no layer
+    writes to and every router reads, in another order in each layer. A token's two experts are in one group.
+    """
+    experts = model.config.n_routed_experts
+    group = experts // model.config.n_group
+    with torch.no_grad():
+        code = model.model.embed_tokens.weight[:, :experts]
+        code.zero_()
+        for token in range(VOCABULARY):
+            first = token % experts
+            second = first - first % group + (first + 1 + token // experts % (group - 1)) % group
+            code[token, first], code[token, second] = 1.0, 0.75
+        for number, layer in enumerate(model.model.layers):
+            layer.self_attn.o_proj.weight[:experts] = 0.0
+            for name, weight in layer.mlp.named_parameters():
+                if name.endswith("down_proj.weight"):
+                    weight[:experts] = 0.0
+            if hasattr(layer.mlp, "gate"):
+                layer.mlp.gate.weight.zero_()
+                for expert in range(experts):
+                    place = (expert + number * group) % experts
+                    layer.mlp.gate.weight[expert, place] = 1.0
+
+
+def _gemma3() -> Any:
+    from transformers import Gemma3TextConfig
+
+    shared = {**_SHARED, "tie_word_embeddings": True}
+    layer_types = ["full_attention" if layer % 3 == 2 else "sliding_attention" for layer in range(LAYERS)]
+    return Gemma3TextConfig(
+        **shared, num_key_value_heads=2, head_dim=32, sliding_window=16, layer_types=layer_types,
+        query_pre_attn_scalar=32,
+    )  # fmt: skip
+
+
+ARCHITECTURES = {
+    "llama": _llama,
+    "qwen3": _qwen3,
+    "deepseek_v3": _deepseek_v3,
+    "gemma3": _gemma3,
+}
+
+
+def _tokenizer() -> Any:
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({str(token): token for token in range(VOCABULARY)}, unk_token="0"))
+    return PreTrainedTokenizerFast(tokenizer_object=words, eos_token=str(END_OF_SEQUENCE), bos_token="2")
+
+
+def build(architecture: str, folder: Path) -> None:
+    """Write a checkpoint of the architecture, bfloat16, the same bytes each time.
+
+    Raises:
+        KeyError: the architecture is none of ``ARCHITECTURES``.
+
+    """
+    from transformers import AutoModelForCausalLM
+
+    config = ARCHITECTURES[architecture]()
+    torch.manual_seed(20_000)
+    model: Any = AutoModelForCausalLM.from_config(config)
+    for values in model.parameters():
+        # Norm weights start out alike in every layer: a mix-up of layers would not show there.
+        if values.dim() == 1:
+            torch.nn.init.normal_(values, mean=values.mean().item(), std=_WEIGHT_SPREAD)
+    if hasattr(config, "n_routed_experts"):
+        _fix_routing(model)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    _tokenizer().save_pretrained(folder)

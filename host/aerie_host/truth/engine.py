@@ -1,0 +1,166 @@
+"""Run one architecture's battery through the real generator; started as a process of its own.
+
+An engine that is done does not give back all it took; the next architecture gets a fresh process.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aerie_host.truth.reference import Reference, rounding_bounds
+from aerie_host.truth.cases import Batch, batches
+from aerie_host.truth.checkpoints import ARCHITECTURES, LAYERS, VOCABULARY, build
+from aerie_host.truth.compare import Comparison, compare, separation
+
+# Not in order, one twice, the first and the last among them: what a set of layers would lose.
+LAYER_IDS = [3, 0, LAYERS - 1, 3]
+MAX_LENGTH = 384
+SMALL_STEP_TOKENS = 192
+SMALL_CACHE_TOKENS = 1024
+
+
+def _generator(checkpoint: str, tensor_parallel_size: int, small: bool) -> Any:
+    from speculators.data_generation import vllm_hidden_states_generator as module
+
+    class Small(module.VllmHiddenStatesGenerator):  # type: ignore[misc,name-defined]
+        """The generator with so small a step and a cache that prefills are split and pre-empted."""
+
+        def _create_vllm_config(self, **kwargs: Any) -> Any:
+            config = super()._create_vllm_config(**kwargs)
+            config.scheduler_config.max_num_batched_tokens = SMALL_STEP_TOKENS
+            config.cache_config.num_gpu_blocks_override = SMALL_CACHE_TOKENS // config.cache_config.block_size
+            return config
+
+    kind = Small if small else module.VllmHiddenStatesGenerator
+    return kind(
+        checkpoint,
+        layer_ids=LAYER_IDS,
+        # one position is kept for the token that a prefill samples
+        max_model_len=MAX_LENGTH + 1,
+        gpu_memory_utilization=0.5,
+        tensor_parallel_size=tensor_parallel_size,
+    )
+
+
+def _exact(
+    cache: dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor]],
+    references: tuple[Reference, Reference],
+    sequences: list[list[int]],
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    exact, rounded = [], []
+    for sequence in sequences:
+        key = tuple(sequence)
+        if key not in cache:
+            cache[key] = (references[0].states(sequence), references[1].states(sequence))
+        exact.append(cache[key][0])
+        rounded.append(cache[key][1])
+    return exact, rounded
+
+
+def _ask(generator: Any, batch: Batch) -> tuple[list[list[torch.Tensor]], list[str]]:
+    results = generator.generate([list(sequence) for sequence in batch.sequences])
+    wrong = [
+        f"result {index} holds the token ids of another sequence"
+        for index, (result, sequence) in enumerate(zip(results, batch.sequences, strict=False))
+        if result["input_ids"].tolist() != sequence
+    ]
+    return [result["hidden_states"] for result in results], wrong
+
+
+def _refusals(generator: Any) -> list[str]:
+    """Calls that must fail, and must leave the engine fit for the next call."""
+    findings = []
+    for name, sequences in (
+        ("an empty batch", []),
+        ("an empty sequence", [[5, 6], []]),
+        ("a token outside the vocabulary", [[5, VOCABULARY]]),
+        ("a negative token", [[-1, 5]]),
+    ):
+        try:
+            generator.generate(sequences)
+        except ValueError:
+            continue
+        findings.append(f"{name} is accepted")
+    return findings
+
+
+def run(architecture: str, seed: int, tensor_parallel_size: int, small: bool, device: str) -> dict[str, Any]:
+    """Build the checkpoint, run the battery, and return findings and figures as plain data."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="aerie-truth-") as folder:
+        build(architecture, Path(folder))
+        generator = _generator(folder, tensor_parallel_size, small)
+        budget = generator.vllm_config.scheduler_config.max_num_batched_tokens
+        ready = time.monotonic()
+        references = (Reference(folder, torch.float32, device), Reference(folder, torch.bfloat16, device))
+        plan = batches(seed, MAX_LENGTH, 32, 16, min(budget, 8192))
+        if small:
+            plan = plan[1:2] + plan[4:]
+        cache: dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor]] = {}
+        asked: list[tuple[Batch, list[list[torch.Tensor]], list[str]]] = []
+        for batch in plan:
+            states, wrong = _ask(generator, batch)
+            asked.append((batch, states, wrong))
+        refusals = _refusals(generator)
+        again = Batch("after calls that failed", plan[0].sequences)
+        asked.append((again, *_ask(generator, again)))
+        cut = generator.generate([[5] * (MAX_LENGTH + 10)])[0]
+        lone = Batch("one by one", plan[0 if small else 1].sequences[:9])
+        alone = [_ask(generator, Batch(lone.name, [sequence])) for sequence in lone.sequences]
+        asked.append((lone, [states[0] for states, _ in alone], [finding for _, wrong in alone for finding in wrong]))
+        captured = time.monotonic()
+        for batch, _, _ in asked:
+            _exact(cache, references, batch.sequences)
+        exact, rounded = [pair[0] for pair in cache.values()], [pair[1] for pair in cache.values()]
+        bounds = rounding_bounds(rounded, exact)
+        report: dict[str, Any] = {
+            "architecture": architecture,
+            "tensor_parallel_size": tensor_parallel_size,
+            "small_cache": small,
+            "bounds": bounds,
+            "separation": separation(exact),
+            "refusals": refusals,
+            "truncated_to": len(cut["input_ids"]),
+            "max_length": MAX_LENGTH,
+            "batches": [],
+        }
+        for batch, states, wrong in asked:
+            wanted, _ = _exact(cache, references, batch.sequences)
+            result: Comparison = compare(states, wanted, LAYER_IDS, bounds)
+            report["batches"].append(
+                {
+                    "name": batch.name,
+                    "sequences": len(batch.sequences),
+                    "tokens": sum(map(len, batch.sequences)),
+                    "rows": result.rows,
+                    "largest": result.largest,
+                    "worst": result.worst,
+                    "per_layer": result.per_layer,
+                    "findings": wrong + result.findings,
+                }
+            )
+        report["seconds"] = {
+            "start": ready - started,
+            "capture": captured - ready,
+            "reference": time.monotonic() - captured,
+        }
+        return report
+
+
+def main() -> None:
+    """Read the job from standard input; write the report to the file it names."""
+    job = json.load(sys.stdin)
+    report = run(job["architecture"], job["seed"], job["tensor_parallel_size"], job["small"], job["device"])
+    Path(job["out"]).write_text(json.dumps(report), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 1 and ARCHITECTURES:
+        main()
