@@ -47,7 +47,7 @@ running: {description: The job runs, type: bool, returned: success}
 finished: {description: The job has ended or there was nothing to do, type: bool, returned: always}
 progress: {description: 'samples, total, tokens_per_s, seconds_left', type: dict, returned: success}
 aerie: {description: The section of the report, type: raw, returned: when finished}
-log: {description: The end of the log, type: str, returned: failure}
+stderr: {description: The end of the log, type: str, returned: failure}
 log_path: {description: The whole log, type: str, returned: always}
 """
 

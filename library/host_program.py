@@ -36,7 +36,7 @@ EXAMPLES = r"""
 RETURN = r"""
 aerie: {description: The sections of the report that the command filled, type: raw, returned: always}
 msg: {description: One line on what was found or done, type: str, returned: always}
-log: {description: The end of the command's log, type: str, returned: failure}
+stderr: {description: The end of the command's log, type: str, returned: failure}
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -68,7 +68,7 @@ def main() -> None:
     document, log = run_program(line, given["spec"], environment, given["timeout"])
     if document.pop("failed", False):
         message = "{}: {}".format(given["command"], document.pop("msg", "no message"))
-        module.fail_json(msg=message, log=log, **document)
+        module.fail_json(msg=message, stderr=log, **document)
     module.exit_json(**document)
 
 

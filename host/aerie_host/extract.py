@@ -56,7 +56,9 @@ def _finished_outcome(job: ExtractionJob, manifest: dict[str, Any]) -> Outcome:
     checks.add("samples present and intact", "pass", f"{count} of {count}", f"{count} of {count}", file=str(job.output))
     data = {key: value for key, value in manifest.items() if key not in ("samples", "fingerprint")}
     data.update(nothing_to_do=True, samples=count, output=str(job.output), extracted=0, kept=count, redone={})
-    return Outcome("extraction", checks, data, False, f"nothing to extract: {count} samples are there and intact")
+    message = f"nothing to extract: {count:,} samples, {manifest['tokens']:,} tokens are there and intact"
+    data["summary"] = message
+    return Outcome("extraction", checks, data, False, message)
 
 
 def _plan(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Outcome | None:
@@ -269,7 +271,11 @@ def _work(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Ou
         "skipped": [str(entry) for entry in prepared.skipped],
         "truncated": [str(entry) for entry in prepared.truncated],
     }
-    message = f"{len(done.entries)} samples extracted, {len(kept.entries)} kept"
+    message = f"{len(done.entries):,} samples, {tokens:,} tokens extracted"
+    if done.seconds:
+        message += f", {tokens / done.seconds:,.0f} tokens/s"
+    message += f"; {len(kept.entries):,} samples kept" if kept.entries else ""
+    data["summary"] = message
     return Outcome("extraction", checks, data, bool(done.entries), message)
 
 

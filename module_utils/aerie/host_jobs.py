@@ -148,7 +148,7 @@ class HostJob:
         """Ask the command what it would do; ``finished`` when that is nothing."""
         plan, log = run_program(line, spec, run_environment(line[1], environment), timeout)
         if plan.pop("failed", False):
-            raise HostJobError(str(plan.pop("msg", "no message")), log=log, **plan)
+            raise HostJobError(str(plan.pop("msg", "no message")), stderr=log, **plan)
         needed = bool(plan.get("changed", True))
         if needed:
             # The plan's checks are not the job's: those come with its result.
@@ -198,10 +198,10 @@ class HostJob:
         if document is None:
             known = (_read(self.record) or {}).get("process") or {}
             text = f"the job (process {known.get('pid')}) ended without a result: it was killed, or the host went down"
-            raise HostJobError(f"{text}. Running the playbook again continues it", log=self._log_tail())
+            raise HostJobError(f"{text}. Running the playbook again continues it", stderr=self._log_tail())
         document["changed"] = False
         if document.pop("failed", False):
-            raise HostJobError(str(document.pop("msg", "no message")), log=self._log_tail(), **document)
+            raise HostJobError(str(document.pop("msg", "no message")), stderr=self._log_tail(), **document)
         return {**document, "running": False, "finished": True, "progress": progress}
 
     def stop(self, wait: float, check: bool, remove: bool) -> dict[str, Any]:
