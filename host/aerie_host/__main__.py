@@ -32,6 +32,9 @@ class Runnable(Protocol):
 
 
 COMMANDS = {
+    "imports": Command(
+        "aerie_host.imports", "import everything that extraction and training use, in a clean interpreter"
+    ),
     "fetch-model": Command("aerie_host.fetch_model", "turn a packaged GGUF model into safetensors and a tokenizer"),
     "extract": Command("aerie_host.extract", "write the hidden states of every sample (with --check: only plan)"),
     "judge": Command("aerie_host.judge", "prove the files of an extraction"),

@@ -1,0 +1,75 @@
+"""Which shared libraries a binary asks for, read from its ELF headers: hosts need no readelf."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Names of the System V ABI, "Object Files" and "Program Loading and Dynamic Linking".
+PT_LOAD, PT_DYNAMIC = 1, 2
+DT_NULL, DT_NEEDED, DT_STRTAB, DT_STRSZ = 0, 1, 5, 10
+
+
+class ElfError(ValueError):
+    """The file is not a 64-bit little-endian ELF file, or is cut short."""
+
+
+class Segment(NamedTuple):
+    """One program header."""
+
+    kind: int
+    offset: int
+    address: int
+    size: int
+
+
+def needed(path: Path) -> list[str]:
+    """The ``DT_NEEDED`` entries of an ELF file, in their order; empty for a static one. Raises ``ElfError``."""
+    with path.open("rb") as file:
+        try:
+            return _needed(file)
+        except struct.error:
+            raise ElfError(f"{path}: the file is cut short") from None
+
+
+def _needed(file: BinaryIO) -> list[str]:
+    head = file.read(64)
+    if head[:6] != b"\x7fELF\x02\x01":
+        raise ElfError(f"{file.name}: not a 64-bit little-endian ELF file")
+    (table,) = struct.unpack_from("<Q", head, 32)
+    entry_size, count = struct.unpack_from("<HH", head, 54)
+    segments = []
+    for number in range(count):
+        file.seek(table + number * entry_size)
+        raw = file.read(56)
+        kind, _, offset, address, _, size = struct.unpack_from("<IIQQQQ", raw)
+        segments.append(Segment(kind, offset, address, size))
+    dynamic = [one for one in segments if one.kind == PT_DYNAMIC]
+    if not dynamic:
+        return []
+    file.seek(dynamic[0].offset)
+    raw = file.read(dynamic[0].size)
+    tags = []
+    for place in range(0, len(raw) - 15, 16):
+        tag, value = struct.unpack_from("<qQ", raw, place)
+        if tag == DT_NULL:
+            break
+        tags.append((tag, value))
+    strings = _strings(file, segments, dict(tags))
+    return [_name(strings, value) for tag, value in tags if tag == DT_NEEDED]
+
+
+def _strings(file: BinaryIO, segments: list[Segment], tags: dict[int, int]) -> bytes:
+    address, size = tags.get(DT_STRTAB, 0), tags.get(DT_STRSZ, 0)
+    for one in segments:
+        if one.kind == PT_LOAD and one.address <= address < one.address + one.size:
+            file.seek(one.offset + address - one.address)
+            return file.read(size)
+    raise ElfError(f"{file.name}: its table of names lies in no segment")
+
+
+def _name(strings: bytes, place: int) -> str:
+    return strings[place : strings.index(b"\0", place)].decode()

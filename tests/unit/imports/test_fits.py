@@ -1,0 +1,93 @@
+"""How compiled parts fit: the comparisons on recorded facts of hosts that we do not have."""
+
+from __future__ import annotations
+
+import pytest
+
+from aerie_host import fits
+
+SM_90_WHEEL = ["sm_75", "sm_80", "sm_86", "sm_90"]
+CU128_WHEEL = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
+
+
+@pytest.mark.parametrize(
+    ("built", "capability", "runs"),
+    [
+        (CU128_WHEEL, (12, 0), True),
+        (CU128_WHEEL, (12, 1), True),
+        (CU128_WHEEL, (8, 9), True),
+        (CU128_WHEEL, (7, 0), False),
+        (SM_90_WHEEL, (12, 0), False),
+        ([*SM_90_WHEEL, "compute_90"], (12, 0), True),
+        (["sm_90a"], (9, 0), True),
+        (["sm_90a"], (9, 1), False),
+        (["sm_100f"], (10, 3), True),
+        (["sm_120"], (12, 0), True),
+        (["nonsense"], (12, 0), False),
+        ([], (12, 0), False),
+    ],
+)
+def test_which_builds_run_on_which_gpu(built: list[str], capability: tuple[int, int], runs: bool) -> None:
+    assert fits.covers(built, capability) is runs
+
+
+def test_br_22_recorded_sm_120_with_a_wheel_up_to_9_0_is_refused() -> None:
+    status, found, _, remedy = fits.judge_architectures(SM_90_WHEEL, [(12, 0)] * 8)
+    assert status == "fail"
+    assert "12.0" in found
+    assert "sm_120" in remedy
+
+
+def test_no_gpu_at_all_is_refused() -> None:
+    assert fits.judge_architectures(CU128_WHEEL, [])[0] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("asked", "torch_cuda", "device", "status"),
+    [
+        ({"_C.abi3.so": {"12"}, "_moe_C.abi3.so": {"12"}}, "12.8", "cuda", "pass"),
+        ({"_C.abi3.so": {"13"}}, "12.8", "cuda", "fail"),
+        ({"_C.abi3.so": {"12"}, "_moe_C.abi3.so": {"13"}}, "12.8", "cuda", "fail"),
+        ({"_C.abi3.so": set()}, "12.8", "cuda", "fail"),
+        ({"_C.abi3.so": {"12"}}, None, "cuda", "fail"),
+        ({}, "12.8", "cuda", "fail"),
+        ({"_C.abi3.so": set()}, "12.8", "cpu", "pass"),
+        ({"_C.abi3.so": {"12"}}, "12.8", "cpu", "fail"),
+    ],
+)
+def test_br_20_recorded_binaries_against_torchs_cuda(
+    asked: dict[str, set[str]], torch_cuda: str | None, device: str, status: str
+) -> None:
+    assert fits.judge_cuda(asked, torch_cuda, device)[0] == status
+
+
+def test_the_cuda_major_is_read_from_library_names() -> None:
+    assert fits.cuda_majors(["libc.so.6", "libcudart.so.13", "libtorch_cuda.so", "libcudart.so.12"]) == {"12", "13"}
+
+
+@pytest.mark.parametrize(
+    ("versions", "status"),
+    [
+        ({}, "n/a"),
+        ({"flashinfer-python": "0.6.3"}, "pass"),
+        ({"flashinfer-python": "0.6.3", "flashinfer-cubin": "0.6.3", "flashinfer-jit-cache": "0.6.3+cu128"}, "pass"),
+        ({"flashinfer-python": "0.6.3", "flashinfer-cubin": "0.6.1"}, "fail"),
+    ],
+)
+def test_br_24_recorded_flashinfer_versions(versions: dict[str, str], status: str) -> None:
+    verdict = fits.flashinfer(versions or None) if versions else fits.flashinfer({})
+    assert verdict[0] == status
+    assert all(f"{name} {version}" in verdict[1] for name, version in versions.items())
+
+
+@pytest.mark.parametrize(
+    ("path", "version", "status"),
+    [(None, None, "warn"), ("/usr/bin/nvcc", (12, 8), "pass"), ("/usr/bin/nvcc", (12, 4), "warn"),
+     ("/usr/bin/nvcc", None, "warn")],
+)  # fmt: skip
+def test_br_23_recorded_hosts_without_a_fitting_nvcc_are_told_so(
+    path: str | None, version: tuple[int, int] | None, status: str
+) -> None:
+    verdict = fits.judge_compiler(path, version, (12, 0))
+    assert verdict[0] == status
+    assert ("VLLM_USE_FLASHINFER_SAMPLER=0" in verdict[3]) == (status == "warn")
