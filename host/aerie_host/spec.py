@@ -10,6 +10,16 @@ T = TypeVar("T")
 _MISSING = object()
 
 
+def _as_number(value: Any, kind: type[Any]) -> Any:
+    """A number for a number in words: templates of ansible-core 2.17 hand on numbers as text."""
+    if kind in (int, float) and isinstance(value, (str, int)) and not isinstance(value, bool):
+        try:
+            return kind(value)
+        except ValueError:
+            return value
+    return value
+
+
 class Spec:
     """A mapping whose values are read with a type, so that a wrong one is named and not guessed at."""
 
@@ -25,8 +35,7 @@ class Spec:
             if default is _MISSING:
                 raise UsageError(f"{self._command}: the specification lacks {name!r}")
             return default  # type: ignore[return-value]
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
+        value = _as_number(value, kind)
         # bool is a kind of int in Python; here they are different things.
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise UsageError(f"{self._command}: {name!r} is {value!r}, wanted {kind.__name__}")
@@ -57,6 +66,13 @@ class Spec:
         values = self._get(name, list, default)
         if not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
             raise UsageError(f"{self._command}: {name!r} is {values!r}, wanted a list of whole numbers")
+        return list(values)
+
+    def strings(self, name: str, default: object = _MISSING) -> list[str]:
+        """A list of strings."""
+        values = self._get(name, list, default)
+        if not all(isinstance(value, str) for value in values):
+            raise UsageError(f"{self._command}: {name!r} is {values!r}, wanted a list of strings")
         return list(values)
 
     def choice(self, name: str, choices: tuple[str, ...], default: object = _MISSING) -> str:

@@ -14,16 +14,17 @@ from typing import Any
 
 import torch
 
-from aerie_host.truth.reference import Reference, rounding_bounds
 from aerie_host.truth.cases import Batch, batches
 from aerie_host.truth.checkpoints import ARCHITECTURES, LAYERS, VOCABULARY, build
 from aerie_host.truth.compare import Comparison, compare, separation
+from aerie_host.truth.reference import Reference, rounding_bounds
 
 # Not in order, one twice, the first and the last among them: what a set of layers would lose.
 LAYER_IDS = [3, 0, LAYERS - 1, 3]
 MAX_LENGTH = 384
 SMALL_STEP_TOKENS = 192
-SMALL_CACHE_TOKENS = 1024
+SMALL_PIECE_TOKENS = 64
+SMALL_CACHE_TOKENS = 512
 
 
 def _generator(checkpoint: str, tensor_parallel_size: int, small: bool) -> Any:
@@ -35,6 +36,8 @@ def _generator(checkpoint: str, tensor_parallel_size: int, small: bool) -> Any:
         def _create_vllm_config(self, **kwargs: Any) -> Any:
             config = super()._create_vllm_config(**kwargs)
             config.scheduler_config.max_num_batched_tokens = SMALL_STEP_TOKENS
+            # Several prefills under way at once, each waiting for blocks that the others hold.
+            config.scheduler_config.long_prefill_token_threshold = SMALL_PIECE_TOKENS
             config.cache_config.num_gpu_blocks_override = SMALL_CACHE_TOKENS // config.cache_config.block_size
             return config
 
@@ -47,6 +50,23 @@ def _generator(checkpoint: str, tensor_parallel_size: int, small: bool) -> Any:
         gpu_memory_utilization=0.5,
         tensor_parallel_size=tensor_parallel_size,
     )
+
+
+def _watch(generator: Any) -> dict[str, int]:
+    """Count what the scheduler does, so that a run which split and pre-empted nothing cannot claim to have tested it."""
+    counts = {"steps": 0, "split": 0, "preempted": 0}
+    schedule = generator.scheduler.schedule
+
+    def counted() -> Any:
+        output = schedule()
+        counts["steps"] += 1
+        for request_id, tokens in output.num_scheduled_tokens.items():
+            counts["split"] += tokens < generator.scheduler.requests[request_id].num_prompt_tokens
+        counts["preempted"] += len(output.preempted_req_ids or ())
+        return output
+
+    generator.scheduler.schedule = counted
+    return counts
 
 
 def _exact(
@@ -97,6 +117,7 @@ def run(architecture: str, seed: int, tensor_parallel_size: int, small: bool, de
     with tempfile.TemporaryDirectory(prefix="aerie-truth-") as folder:
         build(architecture, Path(folder))
         generator = _generator(folder, tensor_parallel_size, small)
+        counts = _watch(generator)
         budget = generator.vllm_config.scheduler_config.max_num_batched_tokens
         ready = time.monotonic()
         references = (Reference(folder, torch.float32, device), Reference(folder, torch.bfloat16, device))
@@ -127,6 +148,7 @@ def run(architecture: str, seed: int, tensor_parallel_size: int, small: bool, de
             "bounds": bounds,
             "separation": separation(exact),
             "refusals": refusals,
+            "scheduler": counts,
             "truncated_to": len(cut["input_ids"]),
             "max_length": MAX_LENGTH,
             "batches": [],

@@ -23,6 +23,7 @@ def decoder_layers(model: Any) -> torch.nn.ModuleList:
 
     Raises:
         ValueError: there is no list of decoder layers at the known places.
+
     """
     for path in ("model.layers", "model.language_model.layers", "language_model.model.layers", "transformer.h"):
         found: Any = model
@@ -40,6 +41,7 @@ class Reference:
         checkpoint: folder with configuration, weights and tokenizer.
         dtype: of the weights and of the arithmetic.
         trust_remote_code: run code that comes with the checkpoint.
+
     """
 
     def __init__(self, checkpoint: str, dtype: torch.dtype, device: str = "cpu", trust_remote_code: bool = False):
@@ -79,6 +81,7 @@ def rounding_bounds(rounded: list[torch.Tensor], exact: list[torch.Tensor]) -> l
     Args:
         rounded: a bfloat16 forward of some sequences, each ``[layers, seq, hidden]``.
         exact: the float32 forward of the same sequences.
+
     """
     worst = torch.stack([row_errors(a, b).amax(-1) for a, b in zip(rounded, exact, strict=True)]).amax(0)
     return [ROUNDINGS * float(value) + UNIT_ROUNDOFF for value in worst]

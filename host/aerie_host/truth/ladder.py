@@ -1,0 +1,136 @@
+"""The command ``truth``: run the battery for each architecture asked for, and turn its report into checks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aerie_host.checks import Checks
+from aerie_host.outcome import Outcome, UsageError
+
+if TYPE_CHECKING:
+    from aerie_host.spec import Spec
+
+SEED = 20_000
+REMEDY = "do not extract with this stack; docs/verification.md says how to narrow it down"
+# Neighbouring layers must differ by this many times what rounding explains, or a mix-up would not be seen.
+SEPARATION = 2.0
+LOG_LINES = 15
+
+
+def run(spec: Spec, check: bool) -> Outcome:
+    """Prove that captured states are the model's, for any batch. Changes nothing, so ``check`` makes no difference."""
+    del check
+    architectures = spec.strings("architectures")
+    tensor_parallel_sizes = spec.numbers("tensor_parallel_sizes", [1])
+    small_cache = spec.flag("small_cache", True)
+    device = spec.choice("device", ("cpu", "cuda"), "cpu")
+    timeout = spec.number("timeout", 1800)
+    spec.finish()
+    from aerie_host.truth.checkpoints import ARCHITECTURES
+
+    if not architectures:
+        raise UsageError("truth: no architecture is named")
+    unknown = sorted(set(architectures) - set(ARCHITECTURES))
+    if unknown:
+        raise UsageError(f"truth: {', '.join(unknown)}: known architectures are {', '.join(ARCHITECTURES)}")
+    jobs = [(name, size, False) for name in architectures for size in tensor_parallel_sizes]
+    if small_cache:
+        jobs.append((architectures[0], tensor_parallel_sizes[0], True))
+    checks = Checks()
+    reports = []
+    deadline = time.monotonic() + timeout
+    for architecture, size, small in jobs:
+        job = {"architecture": architecture, "seed": SEED, "tensor_parallel_size": size, "small": small}
+        report, failure = _battery({**job, "device": device}, deadline)
+        label = f"{architecture}{f', tensor parallel {size}' if size > 1 else ''}{', small cache' if small else ''}"
+        if report is None:
+            checks.add(f"{label}: runs", "fail", failure, "a report", REMEDY)
+            continue
+        reports.append(report)
+        add_checks(checks, label, report)
+    return Outcome("truth", checks, {"reports": reports})
+
+
+def _battery(job: dict[str, Any], deadline: float) -> tuple[dict[str, Any] | None, str]:
+    """Run one architecture in a process of its own; return its report, or why there is none."""
+    with tempfile.TemporaryDirectory(prefix="aerie-truth-") as folder:
+        out = Path(folder) / "report.json"
+        command = [sys.executable, "-m", "aerie_host.truth.engine"]
+        try:
+            done = subprocess.run(
+                command,
+                input=json.dumps({**job, "out": str(out)}),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+                timeout=max(1.0, deadline - time.monotonic()),
+                env={**os.environ, "HF_HUB_OFFLINE": "1"},
+            )
+        except subprocess.TimeoutExpired as expired:
+            tail = (expired.stdout or b"").decode(errors="replace").splitlines()[-LOG_LINES:]
+            return None, "no answer in time; the log ends: " + " | ".join(tail)
+        if done.returncode != 0 or not out.exists():
+            print(done.stdout, file=sys.stderr)
+            return None, _cause(done.stdout)
+        report: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+        return report, ""
+
+
+def _cause(log: str) -> str:
+    """The line of a log that names the error: the first exception of the program, else its last line."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    named = [line for line in lines if "Error: " in line or line.endswith("Error")]
+    own = [line for line in named if not line.startswith("(")]
+    return (own or named or lines or ["it ended without a word"])[-1][:500]
+
+
+def add_checks(checks: Checks, label: str, report: dict[str, Any]) -> None:
+    """Add what one battery's report proves or refutes."""
+    for batch in report["batches"]:
+        findings = batch["findings"]
+        checks.require(
+            f"{label}: {batch['name']}",
+            not findings and batch["rows"] > 0,
+            "; ".join(findings[:3]) or f"{batch['rows']} rows, largest difference {batch['largest']:.2%}",
+            "every row is the row of Transformers in float32, within rounding",
+            REMEDY,
+        )
+    largest = max(report["bounds"])
+    checks.require(
+        f"{label}: the check can tell layers apart",
+        report["separation"] > SEPARATION * largest,
+        f"neighbouring layers differ by {report['separation']:.1%}, rounding explains {largest:.1%}",
+        f"at least {SEPARATION:g} times as much",
+        "the checkpoint of this check is at fault, not the stack",
+    )
+    checks.require(
+        f"{label}: bad calls are refused",
+        not report["refusals"],
+        "; ".join(report["refusals"]) or "each refused",
+        "an empty batch or sequence and token ids outside the vocabulary raise ValueError",
+        REMEDY,
+    )
+    checks.require(
+        f"{label}: a sequence over the maximum",
+        report["truncated_to"] == report["max_length"],
+        f"{report['truncated_to']} tokens",
+        f"cut to {report['max_length']}, and input_ids say so",
+        REMEDY,
+    )
+    if report["small_cache"]:
+        counts = report["scheduler"]
+        checks.require(
+            f"{label}: prefills were split and pre-empted",
+            counts["split"] > 0 and counts["preempted"] > 0,
+            f"{counts['split']} pieces of prefills, {counts['preempted']} pre-emptions in {counts['steps']} steps",
+            "at least one of each",
+            "the battery is at fault: its step or cache is too large to force them",
+        )
