@@ -163,11 +163,6 @@ def _replace_all(staged: list[_Staged]) -> None:
     except BaseException as error:
         _put_all_back(staged, made, error)
         raise
-    for one in staged:
-        if one.change.content is None:
-            # An empty directory left over is no fault worth undoing everything for.
-            with contextlib.suppress(OSError):
-                _remove_empty_parents(one.change)
 
 
 def _put_all_back(staged: list[_Staged], made: list[Path], error: BaseException) -> None:
@@ -193,8 +188,12 @@ def _make_parents(folder: Path, made: list[Path]) -> None:
         made.append(one)
 
 
-def _remove_empty_parents(change: Change) -> None:
-    folder = change.file.parent
-    while folder != change.site_packages and not any(folder.iterdir()):
-        folder.rmdir()
-        folder = folder.parent
+def remove_empty_parents(site_packages: Path, path: str) -> None:
+    """Remove the directories that were made for a file of ours, where the file is gone and nothing else is in them."""
+    folder = (site_packages / path).parent
+    # A directory that stays is no fault worth failing for: somebody may be putting a file in.
+    with contextlib.suppress(OSError):
+        while folder != site_packages:
+            if folder.is_dir():
+                folder.rmdir()
+            folder = folder.parent

@@ -110,6 +110,10 @@ def _work(request: Request, root: Path, result: Result, write: bool) -> None:
         for name, series in _groups(request, store).items()
     ]
     if not plans:
+        if write and store.path.is_dir():
+            # Copies of a run that died before it recorded or changed anything.
+            commit.clear_stages(root, set())
+            store.save()
         result.checks.add("series", "n/a" if absent else "fail", "no series given, and none recorded", "a series")
         return
     for plan in plans:
@@ -170,6 +174,10 @@ def _apply(root: Path, store: Store, plans: list[DistPlan], changes: list[commit
         raise
     for copy in stale:
         copy.unlink(missing_ok=True)
+    for plan in plans:
+        for file in plan.files:
+            if file.target is None and plan.distribution:
+                commit.remove_empty_parents(plan.distribution.site_packages, file.path)
     for plan in plans:
         store.memories[plan.name] = plan.memory_after
     store.save()

@@ -196,7 +196,9 @@ class Env:
         assert_clean(self.root)
 
     def assert_pristine(self) -> None:
-        assert snapshot(self.site) == self.pristine
+        now = snapshot(self.site)
+        other = {name for name in {*now, *self.pristine} if now.get(name) != self.pristine.get(name)}
+        assert not other, f"not pristine: {sorted(other)}"
         assert_clean(self.root)
 
 
