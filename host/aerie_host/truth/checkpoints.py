@@ -6,6 +6,7 @@ otherwise a layer could be taken for its neighbour and no comparison would notic
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -110,24 +111,43 @@ def _gemma3() -> Any:
     )  # fmt: skip
 
 
+# What each architecture is called in the inventory, and the configuration of its decoder.
 ARCHITECTURES = {
     "llama": _llama,
     "qwen3": _qwen3,
     "deepseek_v3": _deepseek_v3,
+    "kimi_k25": _deepseek_v3,
     "gemma3": _gemma3,
 }
+
+# vLLM asks a Kimi-K2.5 checkpoint for its image processor even when only text is read.
+_MEDIA_PROCESSOR = '''"""Stands in for the image processor of a checkpoint that is only asked for text."""
+
+from transformers import BaseImageProcessor
+
+
+class TextOnly(BaseImageProcessor):
+    num_frames_per_chunk = 1
+
+    def media_tokens_calculator(self, media):
+        return 1
+'''
 
 
 def _tokenizer() -> Any:
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
 
-    words = Tokenizer(models.WordLevel({str(token): token for token in range(VOCABULARY)}, unk_token="0"))
-    return PreTrainedTokenizerFast(tokenizer_object=words, eos_token=str(END_OF_SEQUENCE), bos_token="2")
+    words = Tokenizer(models.WordLevel({str(token): token for token in range(VOCABULARY)}, unk_token="0"))  # noqa: S106 - a token of text
+    return PreTrainedTokenizerFast(tokenizer_object=words, eos_token=str(END_OF_SEQUENCE), bos_token="2")  # noqa: S106 - a token of text
 
 
-def build(architecture: str, folder: Path) -> None:
+def build(architecture: str, folder: Path) -> tuple[Path, Path]:
     """Write a checkpoint of the architecture, bfloat16, the same bytes each time.
+
+    Returns:
+        The folder for vLLM and the folder for Transformers: two only where a wrapper is around the decoder that
+        Transformers does not know without code from the checkpoint.
 
     Raises:
         KeyError: the architecture is none of ``ARCHITECTURES``.
@@ -144,5 +164,33 @@ def build(architecture: str, folder: Path) -> None:
             torch.nn.init.normal_(values, mean=values.mean().item(), std=_WEIGHT_SPREAD)
     if hasattr(config, "n_routed_experts"):
         _fix_routing(model)
-    model.to(torch.bfloat16).save_pretrained(folder)
-    _tokenizer().save_pretrained(folder)
+    decoder = folder / "decoder"
+    model.to(torch.bfloat16).save_pretrained(decoder)
+    _tokenizer().save_pretrained(decoder)
+    if architecture != "kimi_k25":
+        return decoder, decoder
+    wrapper = folder / "wrapper"
+    _wrap(decoder, wrapper)
+    return wrapper, decoder
+
+
+def _wrap(decoder: Path, wrapper: Path) -> None:
+    """Write the decoder's weights again as the language model of a Kimi-K2.5 checkpoint without a vision tower."""
+    from safetensors.torch import load_file, save_file
+
+    wrapper.mkdir()
+    weights = load_file(decoder / "model.safetensors")
+    renamed = {f"language_model.{name}": values for name, values in weights.items()}
+    save_file(renamed, wrapper / "model.safetensors", metadata={"format": "pt"})
+    config = {
+        "architectures": ["KimiK25ForConditionalGeneration"],
+        "model_type": "kimi_k25",
+        "text_config": json.loads((decoder / "config.json").read_text(encoding="utf-8")),
+        "media_placeholder_token_id": VOCABULARY - 1,
+        "torch_dtype": "bfloat16",
+    }
+    (wrapper / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    processor = {"auto_map": {"AutoImageProcessor": "media.TextOnly"}, "image_processor_type": "TextOnly"}
+    (wrapper / "preprocessor_config.json").write_text(json.dumps(processor), encoding="utf-8")
+    (wrapper / "media.py").write_text(_MEDIA_PROCESSOR, encoding="utf-8")
+    _tokenizer().save_pretrained(wrapper)

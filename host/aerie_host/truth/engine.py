@@ -53,7 +53,7 @@ def _generator(checkpoint: str, tensor_parallel_size: int, small: bool) -> Any:
 
 
 def _watch(generator: Any) -> dict[str, int]:
-    """Count what the scheduler does, so that a run which split and pre-empted nothing cannot claim to have tested it."""
+    """Count what the scheduler does, so that a run that split nothing cannot claim to have tested it."""
     counts = {"steps": 0, "split": 0, "preempted": 0}
     schedule = generator.scheduler.schedule
 
@@ -115,12 +115,15 @@ def run(architecture: str, seed: int, tensor_parallel_size: int, small: bool, de
     """Build the checkpoint, run the battery, and return findings and figures as plain data."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="aerie-truth-") as folder:
-        build(architecture, Path(folder))
-        generator = _generator(folder, tensor_parallel_size, small)
+        checkpoint, decoder = build(architecture, Path(folder))
+        generator = _generator(str(checkpoint), tensor_parallel_size, small)
         counts = _watch(generator)
         budget = generator.vllm_config.scheduler_config.max_num_batched_tokens
         ready = time.monotonic()
-        references = (Reference(folder, torch.float32, device), Reference(folder, torch.bfloat16, device))
+        references = (
+            Reference(str(decoder), torch.float32, device),
+            Reference(str(decoder), torch.bfloat16, device),
+        )
         plan = batches(seed, MAX_LENGTH, 32, 16, min(budget, 8192))
         if small:
             plan = plan[1:2] + plan[4:]
