@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Iterable, NamedTuple
 
@@ -68,6 +69,8 @@ def candidates(named: str, environment: dict[str, str]) -> list[str]:
     home = Path(environment.get("PYENV_ROOT") or str(Path(environment.get("HOME", "/root")) / ".pyenv"))
     roots = [home / "versions", Path("/opt/python"), Path("/opt")]
     found += [str(path) for root in roots for path in sorted(root.glob("*/bin/python3"), reverse=True)]
+    # The one that runs this is known to run.
+    found.insert(0, sys.executable)
     return [path for path in dict.fromkeys(found) if os.access(path, os.X_OK)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,13 @@ def test_python_version_against_the_stack(version: str, wanted: str, fits: bool)
     assert pythons.satisfies(version, wanted) is fits
 
 
-def test_python_is_found_by_running_each_candidate(tmp_path: Path) -> None:
+def test_python_is_found_by_running_each_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shim of an inactive version stands first on PATH, as pyenv has them."""
     shim = tmp_path / "python3.12"
     shim.write_text("#!/bin/sh\necho 'pyenv: python3.12: command not found' >&2\nexit 127\n")
     shim.chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/root")}
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     chosen, tried = pythons.find("", ">=3.10,<3.14", environment)
     assert tried[0].path == str(shim)
     assert "command not found" in tried[0].problem

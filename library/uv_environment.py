@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Have a locked Python environment on the target."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: uv_environment
+short_description: A Python environment that is exactly what a lock says
+description:
+  - Compares what is installed with the lock, by version, by the RECORD that each installation left, and by the digests
+    that the lock admits.
+  - On any difference uv builds a new environment beside the old one, hashes required and wheels only. It is verified
+    against the lock and swapped in; O(path) is a link to it. A build that fails or is interrupted leaves the
+    environment as it was.
+  - An action plugin of the same name reads the lock on the controller and brings the controller's uv to the target.
+options:
+  path:
+    description: Where the environment shall be seen; the environments themselves lie in C(<path>.d).
+    type: path
+    required: true
+  lock: {description: Path of the lock on the controller, type: path, required: true}
+  stack: {description: Name of the stack for the record, type: str, required: true}
+  python: {description: Python of the target to build from; empty tries each candidate, type: str, default: ''}
+  python_versions: {description: 'Versions that the lock is for, as C(>=3.12,<3.13)', type: str, required: true}
+  home:
+    description: Folder for C(bin/uv), and for uv's cache where the usual one is on another filesystem.
+    type: path
+    required: true
+  uv: {description: A uv of the target to use instead of the controller's, type: str, default: ''}
+  source:
+    description: C(lock) builds; C(existing) installs nothing and verifies what stands at O(path).
+    type: str
+    choices: [lock, existing]
+    default: lock
+  replace: {description: Move aside what stands at O(path) and is not ours, type: bool, default: false}
+  keep: {description: How many earlier environments to keep, type: int, default: 2}
+  environment: {description: 'Variables for uv: mirror, proxy, certificates, cache', type: dict, default: {}}
+  vllm_distribution: {description: Name of the distribution that brings vLLM, type: str, default: vllm}
+  allowed: {description: Distributions that may be there without being locked, type: list, elements: str, default: []}
+  lock_text: {description: Set by the action plugin, type: str}
+  uv_sha256: {description: Set by the action plugin, type: str}
+  uv_upload: {description: Set by the action plugin, type: str}
+attributes:
+  check_mode: {support: full, description: Says what would be installed}
+  diff_mode: {support: full, description: 'Distributions before and after, one a line'}
+author: [Aerie contributors]
+"""
+
+EXAMPLES = r"""
+- name: Have the environment
+  uv_environment:
+    path: /root/ml-env
+    lock: /srv/aerie/stacks/vllm-0.16-cuda.lock
+    stack: vllm-0.16-cuda
+    python_versions: ">=3.12,<3.13"
+    home: /root/aerie
+"""
+
+RETURN = r"""
+environment: {description: The environment that O(path) leads to, type: str, returned: success}
+python: {description: Its interpreter, type: str, returned: success}
+moves: {description: 'Distributions added, removed and changed', type: dict, returned: success}
+aerie: {description: Section C(environment) of the report, type: dict, returned: always}
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible.module_utils.aerie.checks import Checks, finish
+from ansible.module_utils.aerie.environment import build, locked, tool
+from ansible.module_utils.aerie.environment.places import Places
+from ansible.module_utils.aerie.lock import LockError
+from ansible.module_utils.aerie.patching.dist import environment_root, site_packages_of
+
+SECTION = "environment"
+NETWORK = "see what uv said; mirrors, proxies and certificates go into ml_env_uv_environment"
+
+
+def refuse(module: AnsibleModule, name: str, found: str, wanted: str, remedy: str) -> None:
+    """End with one failing check."""
+    checks = Checks()
+    checks.add(name, "fail", found, wanted, remedy)
+    finish(module, SECTION, checks, False, {})
+
+
+def uv_in_place(module: AnsibleModule) -> str:
+    """The uv to use; ends the module asking for an upload where the controller's is not there yet."""
+    given = module.params
+    if given["uv"]:
+        return str(given["uv"])
+    target = Path(given["home"]) / "bin" / "uv"
+    if tool.sha256_of(target) != given["uv_sha256"] and not module.check_mode:
+        if not given["uv_upload"]:
+            module.exit_json(changed=False, needs_uv=True)
+        tool.install(Path(given["uv_upload"]), target)
+    return str(target)
+
+
+def adopt(module: AnsibleModule, demand: build.Demand) -> None:
+    """Verify what stands at the path and install nothing."""
+    root = environment_root(demand.path)
+    if not site_packages_of(root):
+        refuse(module, "environment", f"no Python environment at {demand.path}", "one that the image brings",
+               "correct ml_env_path, or set ml_env_source: lock to build one")  # fmt: skip
+    has = locked.installed(root, demand.vllm_distribution)
+    python = build.python_version(str(root / "bin" / "python"))
+    wants = locked.wanted(demand.lock, python)
+    checks, wrong = Checks(), locked.differences(wants, has, demand.allowed)
+    for one in wrong:
+        checks.add(
+            f"distribution {one.name}", "fail", one.found, one.wanted, "rebuild the image from the lock of the stack"
+        )
+    good = len(wants) - sum(one.name in wants for one in wrong)
+    checks.require("distributions", not wrong, f"{good} of {len(wants)} as locked", f"all {len(wants)}, no other")
+    data = {"path": str(demand.path), "environment": str(root), "python": python, "distributions": len(has)}
+    data["summary"] = f"{demand.stack} adopted, Python {python}, {len(has)} distributions"
+    finish(module, SECTION, checks, False, data, environment=str(root), python=str(demand.path / "bin" / "python"))
+
+
+def require_python(module: AnsibleModule, demand: build.Demand) -> None:
+    """Refuse a stranger at the path, and a build without a Python."""
+    stranger = Places(demand.path).stranger()
+    if stranger and not demand.replace:
+        refuse(
+            module, "place", f"{stranger} at {demand.path}, not made by this role", "nothing, or a link of ours",
+            "ml_env_source: existing adopts and verifies it; ml_env_replace: true moves it aside",
+        )  # fmt: skip
+
+
+def report(outcome: build.Outcome, demand: build.Demand) -> dict[str, Any]:
+    """Data of the section."""
+    moved = locked.moves(outcome.before, outcome.after)
+    count = sum(len(group) for group in moved.values())
+    verb = f"built in {outcome.seconds:.0f} s, {count} distributions moved" if outcome.changed else "as locked"
+    return {
+        "path": str(demand.path),
+        "environment": str(outcome.environment or ""),
+        "stack": demand.stack,
+        "python": outcome.python,
+        "distributions": len(outcome.after),
+        "why": [one._asdict() for one in outcome.why[:20]],
+        "moves": moved,
+        "notes": outcome.notes,
+        "seconds": outcome.seconds,
+        "summary": f"{demand.stack}, Python {outcome.python}, {len(outcome.after)} distributions {verb}",
+    }
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "lock": {"type": "path", "required": True},
+            "stack": {"type": "str", "required": True},
+            "python": {"type": "str", "default": ""},
+            "python_versions": {"type": "str", "required": True},
+            "home": {"type": "path", "required": True},
+            "uv": {"type": "str", "default": ""},
+            "source": {"type": "str", "choices": ["lock", "existing"], "default": "lock"},
+            "replace": {"type": "bool", "default": False},
+            "keep": {"type": "int", "default": 2},
+            "environment": {"type": "dict", "default": {}},
+            "vllm_distribution": {"type": "str", "default": "vllm"},
+            "allowed": {"type": "list", "elements": "str", "default": []},
+            "lock_text": {"type": "str"},
+            "uv_sha256": {"type": "str"},
+            "uv_upload": {"type": "str"},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    if not given["lock_text"]:
+        module.fail_json(msg="uv_environment: its action plugin has not read the lock; see ansible.cfg")
+    demand = build.Demand(
+        path=Path(given["path"]),
+        lock=given["lock_text"],
+        stack=given["stack"],
+        python=given["python"],
+        python_versions=given["python_versions"],
+        home=Path(given["home"]),
+        uv=uv_in_place(module),
+        vllm_distribution=given["vllm_distribution"],
+        keep=given["keep"],
+        replace=given["replace"],
+        environment={name: str(value) for name, value in given["environment"].items()},
+        allowed=given["allowed"],
+    )
+    try:
+        if given["source"] == "existing":
+            adopt(module, demand)
+        require_python(module, demand)
+        outcome = build.converge(demand, module.check_mode)
+    except LockError as error:
+        refuse(module, "lock", str(error), "a lock for this Python", f"renew it: make lock STACK={demand.stack}")
+        return
+    except tool.ToolError as error:
+        refuse(module, "build", str(error), f"the stack {demand.stack} installed", NETWORK)
+        return
+    except BlockingIOError:
+        refuse(module, "build", f"another run builds in {demand.path}.d", "one run at a time", "wait for it to end")
+        return
+    except OSError as error:
+        refuse(module, "build", str(error), "a place that can be written to", "free disk space, or mend permissions")
+        return
+    checks, verb = Checks(), "would be " if module.check_mode and outcome.changed else ""
+    count = len(outcome.after)
+    checks.add("distributions", "pass", f"{count} {verb}as locked", f"{count}")
+    if outcome.changed:
+        first = outcome.why[0]
+        text = f"{len(outcome.why)} differences, the first: {first.name}: {first.found}, wanted {first.wanted}"
+        checks.add("environment before", "pass", text, "whatever it was")
+    finish(
+        module, SECTION, checks, outcome.changed, report(outcome, demand),
+        environment=str(outcome.environment or ""), python=str(demand.path / "bin" / "python"),
+        moves=locked.moves(outcome.before, outcome.after),
+        diff={
+            "before_header": f"{demand.path} (installed)", "after_header": f"{demand.path} (locked)",
+            "before": locked.listing(outcome.before), "after": locked.listing(outcome.after),
+        },
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

