@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from aerie_host import sample_file
 from aerie_host.checks import Checks
+from aerie_host.conversations import read_conversations
 from aerie_host.folder import Folder
 from aerie_host.model_facts import read_facts
-from aerie_host.outcome import JobError, Outcome
+from aerie_host.outcome import JobError, Outcome, UsageError
 from aerie_host.sample_file import PROPERTIES, Expected, inspect
 
 if TYPE_CHECKING:
@@ -23,11 +24,22 @@ REMEDY = "run the extraction again: what is damaged is written anew"
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """What was asked of the extraction, where the caller says so."""
+    """What was asked of the extraction, where the caller says so: empty and 0 stand for no word."""
 
     layers: list[int]
     hidden_size: int
     samples: int
+
+
+def _samples_in(data: str, max_samples: int) -> int:
+    """How many samples the data asks for, counted anew and not taken from the manifest; 0 without a data file."""
+    if not data:
+        return 0
+    try:
+        lines = sum(1 for _ in read_conversations(Path(data)))
+    except OSError as error:
+        raise UsageError(f"judge: {data} cannot be read: {error.strerror}") from error
+    return min(lines, max_samples) if max_samples else lines
 
 
 def _expected(manifest: dict[str, Any]) -> list[Expected]:
@@ -133,7 +145,8 @@ def _reference(checks: Checks, folder: Folder, chosen: list[Expected], model: Pa
 def run(spec: Spec, check: bool) -> Outcome:
     """Judge the folder; reads only, so ``check`` changes nothing."""
     folder = Folder(Path(spec.text("output")))
-    asked = Asked(spec.numbers("layer_ids", []), spec.number("hidden_size", 0), spec.number("samples", 0))
+    layers, hidden_size = spec.numbers("layer_ids", []), spec.number("hidden_size", 0)
+    data_file, max_samples = spec.text("data", ""), spec.number("max_samples", 0)
     model, remote = spec.text("model", ""), spec.flag("trust_remote_code", False)
     reference_samples = spec.number("reference_samples", 0)
     spec.finish()
@@ -148,7 +161,7 @@ def run(spec: Spec, check: bool) -> Outcome:
         expected = _expected(manifest)
     except (KeyError, TypeError) as error:
         raise JobError(f"{folder.manifest} is no manifest of this program: {error!r}") from error
-    _whole(checks, folder, manifest, asked)
+    _whole(checks, folder, manifest, Asked(layers, hidden_size, _samples_in(data_file, max_samples)))
     flawed = _files(checks, folder, expected)
     tokens = sum(one.length for one in expected)
     data: dict[str, Any] = {"output": str(folder.path), "samples": len(expected), "tokens": tokens}

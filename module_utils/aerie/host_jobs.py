@@ -98,7 +98,9 @@ class HostJob:
         while lock is None:
             if self._main():
                 if (_read(self.record) or {}).get("digest") != digest:
-                    text = f"a job with other inputs runs in {self.folder}: wait for it or stop it (--tags stop)"
+                    text = (
+                        f"a job with other inputs runs in {self.folder}: wait for it, or stop it (playbooks/stop.yml)"
+                    )
                     raise HostJobError(text)
                 return None, cleaned
             # Held, but not by a living main process: either another start is on its way or orphans hold it.
@@ -192,7 +194,9 @@ class HostJob:
             time.sleep(0.2)
         progress = _read(self.progress) or {}
         if self._main():
-            return {"changed": False, "running": True, "finished": False, "progress": progress}
+            text = f"{self.folder} still runs, {progress.get('samples', 0)} of {progress.get('total', '?')} samples"
+            text += "; running the playbook again goes on waiting"
+            return {"changed": False, "running": True, "finished": False, "progress": progress, "msg": text}
         self.clean()
         document = _read(self.result)
         if document is None:
