@@ -49,14 +49,6 @@ class Hunk:
         """Where ``old`` starts, counted from 0; an empty old side goes after ``old_start``."""
         return self.old_start - 1 if self.old_count else self.old_start
 
-    def context(self) -> int:
-        """The largest number of unchanged lines in a row."""
-        longest = run = 0
-        for tag, _ in self.lines:
-            run = run + 1 if tag == " " else 0
-            longest = max(longest, run)
-        return longest
-
 
 @dataclass(frozen=True)
 class FileDiff:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-HEADER_FIELDS = ("Description", "Faults", "Origin", "Forwarded", "License")
+HEADER_FIELDS = ("Description", "Fault", "Origin", "Forwarded", "License")
 _SERIES_KEYS = {"distribution", "version", "files", "modules", "patches"}
 _PATCH_REQUIRED = {"id", "title", "faults", "breaks", "since", "upstream", "drop_when", "test", "probes"}
 _PATCH_KEYS = _PATCH_REQUIRED | {"keep_when_obsolete"}

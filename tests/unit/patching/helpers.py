@@ -71,7 +71,7 @@ def make_patch(path: str, before: bytes, after: bytes, context: int = 1) -> str:
     return "".join(difflib.unified_diff(old, new, f"a/{path}", f"b/{path}", n=context))
 
 
-HEADER = "Description: test\nFaults: 1\nOrigin: vendor\nForwarded: not-needed\nLicense: Apache-2.0\n\n"
+HEADER = "Description: test\nFault: 1\nOrigin: vendor\nForwarded: not-needed\nLicense: Apache-2.0\n\n"
 
 
 @dataclass
