@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 PY := .venv/bin/python
 
-.PHONY: help .venv demo test test-fast lint format unit molecule lock lock-controller clean
+.PHONY: help .venv demo test test-fast lint format unit molecule lock lock-controller mutations clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -48,6 +48,10 @@ molecule: .venv
 # make lock STACK=vllm-0.16-cpu   renew the lock of one stack
 lock: .venv
 	$(PY) tools/lock_stack.py $(STACK)
+
+# make mutations   break every patch, hunk and contract in turn, and write what caught it (needs a provisioned environment)
+mutations: .venv
+	$(PY) tools/mutations.py
 
 # make lock-controller            renew requirements.txt
 lock-controller: .venv

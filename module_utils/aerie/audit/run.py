@@ -147,7 +147,8 @@ def _files(demand: Demand, root: Path, result: Finding) -> None:
     series_files |= {module.target for one in demand.series for module in one.modules}
     patched = [one.distribution for one in demand.series]
     files = 0
-    for name, only in [*[(one, "") for one in patched], (demand.vllm_distribution, ""), ("torch", ".py")]:
+    whole = dict.fromkeys([*patched, lock.normalize(demand.vllm_distribution)], "")
+    for name, only in {**whole, "torch": ".py"}.items():
         found = dist.find(root, name)
         if found is None:
             result.checks.add(
