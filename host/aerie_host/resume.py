@@ -30,14 +30,14 @@ def refuse_other_inputs(folder: Folder, fingerprint: dict[str, Any]) -> None:
         if folder.training_files():
             raise JobError(
                 f"{folder.path} holds files for training that this job did not write: "
-                "give another folder, or overwrite to replace the samples in it"
+                "give another folder, or replace the samples in it (hidden_states_overwrite: true)"
             )
         return
     changed = fingerprints.differences(before, fingerprint)
     if changed:
         raise JobError(
             f"{folder.path} was extracted with other inputs; changed: {', '.join(changed)}. "
-            "Give another folder, or overwrite to replace it"
+            "Give another folder, or replace the samples (hidden_states_overwrite: true)"
         )
 
 

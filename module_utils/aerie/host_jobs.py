@@ -138,6 +138,8 @@ class HostJob:
             if not result["finished"]:
                 self._launch(lock, plan_line, spec, environment, digest)
                 result["running"] = True
+                # The plan's checks are not the job's: those come with its result.
+                result.pop("aerie", None)
             result["changed"] = result["changed"] or cleaned > 0
             return result
         finally:
@@ -152,9 +154,6 @@ class HostJob:
         if plan.pop("failed", False):
             raise HostJobError(str(plan.pop("msg", "no message")), stderr=log, **plan)
         needed = bool(plan.get("changed", True))
-        if needed:
-            # The plan's checks are not the job's: those come with its result.
-            plan.pop("aerie", None)
         return {**plan, "changed": needed, "running": False, "finished": not needed}
 
     def _marks(self) -> dict[str, str]:
@@ -223,4 +222,6 @@ class HostJob:
                 shutil.rmtree(self.folder)
         pids = ", ".join(str(one["pid"]) for one in ours)
         message = f"{'would end' if check else 'ended'} processes {pids}" if ours else "no job runs"
-        return {"changed": changed, "running": False, "finished": True, "msg": message}
+        check_done = {"name": "no process of the job runs", "status": "pass", "found": message, "wanted": "none"}
+        section = {"section": "extraction", "checks": [{**check_done, "remedy": ""}], "data": {"summary": message}}
+        return {"changed": changed, "running": False, "finished": True, "msg": message, "aerie": section}

@@ -1,0 +1,208 @@
+"""The folder of an extraction: journal, lock, names, and what resuming keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+
+from aerie_host import fingerprint, resume
+from aerie_host.files import folder_digest, sha256_bytes, write_durably, write_json
+from aerie_host.folder import Entry, Folder
+from aerie_host.outcome import JobError
+from aerie_host.packing import bytes_on_disk, pack
+from aerie_host.samples import Sample
+
+
+def sample(index, length=4):
+    return Sample(index, index + 1, f"s{index}", list(range(length)), [0] * (length - 1) + [1])
+
+
+def write(folder, one):
+    content = f"content of {one.index}".encode()
+    folder.sample(one.index).write_bytes(content)
+    name = f"data_{one.index}.pt"
+    return Entry(
+        one.index, one.line, one.id, name, len(one.input_ids), 1, len(content), sha256_bytes(content), one.digest
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = Folder(tmp_path / "out")
+    made.create()
+    return made
+
+
+def test_a_torn_journal_line_loses_that_sample_only(folder):
+    samples = [sample(n) for n in range(4)]
+    folder.append([write(folder, one) for one in samples[:3]])
+    text = folder.journal.read_bytes()
+    folder.journal.write_bytes(text[:-20])
+    assert sorted(folder.read_journal()) == [0, 1]
+    folder.append([write(folder, samples[3])])
+    assert sorted(folder.read_journal()) == [0, 1, 3]
+
+
+def test_resume_keeps_what_is_whole_and_counts_the_rest_by_reason(folder):
+    samples = [sample(n) for n in range(7)]
+    folder.append([write(folder, one) for one in samples[:5]])
+    folder.sample(1).unlink()
+    folder.sample(2).write_bytes(b"content of X")
+    folder.sample(3).write_bytes(b"")
+    folder.sample(5).write_bytes(b"never journaled")
+    samples[4] = sample(4, length=6)
+    kept = resume.keep_good(folder, samples)
+    assert list(kept.entries) == [0]
+    assert kept.redone == {
+        "file altered": 1,
+        "file missing": 1,
+        "file not in the journal": 1,
+        "file of another size": 1,
+        "other tokens": 1,
+    }
+
+
+def manifest(folder, print_, entries):
+    write_json(folder.manifest, {"fingerprint": print_, "samples": [dataclasses.asdict(e) for e in entries]})
+    write_json(folder.fingerprint, print_)
+
+
+def test_finished_means_the_same_inputs_and_every_byte(folder):
+    entries = [write(folder, sample(n)) for n in range(3)]
+    manifest(folder, {"layers": [1]}, entries)
+    assert resume.finished_manifest(folder, {"layers": [1]}) is not None
+    assert resume.finished_manifest(folder, {"layers": [2]}) is None
+    folder.sample(1).write_bytes(b"content of 2")
+    assert resume.finished_manifest(folder, {"layers": [1]}) is None
+    write(folder, sample(1))
+    assert resume.finished_manifest(folder, {"layers": [1]}) is not None
+    (folder.path / "extra.pt").write_bytes(b"")
+    assert resume.finished_manifest(folder, {"layers": [1]}) is None
+
+
+def test_other_inputs_are_refused_by_name(folder):
+    write_json(folder.fingerprint, {"layers": [1, 2], "stack": "a", "data": "d" * 64})
+    with pytest.raises(JobError, match=r"changed: data \(d{12} -> e{12}\), layers \(\[1, 2\] -> \[2, 1\]\)"):
+        resume.refuse_other_inputs(folder, {"layers": [2, 1], "stack": "a", "data": "e" * 64})
+    resume.refuse_other_inputs(folder, {"layers": [1, 2], "stack": "a", "data": "d" * 64})
+
+
+def test_samples_of_unknown_origin_are_refused(folder):
+    resume.refuse_other_inputs(folder, {})
+    write(folder, sample(0))
+    with pytest.raises(JobError, match="did not write"):
+        resume.refuse_other_inputs(folder, {})
+
+
+@pytest.mark.parametrize(
+    "name", ["data_9.pt", "data_01.pt", "notes.pt", "checkpoint.ckpt", "old/data_1.pt", ".hidden.pt", "transcript.txt"]
+)
+def test_foreign_files_that_training_would_read_are_named(folder, name):
+    write(folder, sample(0))
+    path = folder.path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"mine")
+    if not name.endswith("pt"):
+        resume.refuse_foreign_files(folder, {0, 1})
+        return
+    with pytest.raises(JobError, match=name.replace(".", r"\.")):
+        resume.refuse_foreign_files(folder, {0, 1})
+
+
+def test_overwriting_removes_samples_and_bookkeeping_and_nothing_else(folder):
+    folder.append([write(folder, sample(n)) for n in range(3)])
+    write_json(folder.manifest, {})
+    for name in ("notes.pt", "readme", "data_x.pt"):
+        (folder.path / name).write_bytes(b"mine")
+    assert folder.clear() == 3
+    assert sorted(path.name for path in folder.path.iterdir() if path.is_file()) == ["data_x.pt", "notes.pt", "readme"]
+    assert folder.read_journal() == {}
+
+
+def test_none_of_our_own_names_is_read_by_training(folder):
+    folder.append([write(folder, sample(0))])
+    write_json(folder.fingerprint, {})
+    write_json(folder.manifest, {})
+    (folder.temporary / "data_3.partial").write_bytes(b"")
+    assert [path.name for path in folder.training_files()] == ["data_0.pt"]
+    with folder.locked():
+        assert [path.name for path in folder.training_files()] == ["data_0.pt"]
+    assert folder.drop_temporaries() == ["data_3.partial"]
+    assert folder.drop_temporaries() == []
+
+
+def test_a_second_job_on_the_folder_is_refused_with_the_first_ones_number(folder):
+    script = (
+        "import sys, pathlib; from aerie_host.folder import Folder\n"
+        "with Folder(pathlib.Path(sys.argv[1])).locked():\n print('held', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", script, str(folder.path)]
+    environment = {"PYTHONPATH": ":".join(sys.path)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as holder:
+        holder.stdout.readline()
+        with pytest.raises(JobError, match=rf"in use by another extraction \(process {holder.pid}\)"), folder.locked():
+            pass
+        holder.kill()
+    with folder.locked():
+        pass
+
+
+def test_the_output_may_be_missing_but_not_a_file_nor_read_only(tmp_path):
+    Folder(tmp_path / "a/b/c").create()
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(JobError, match="is a file"):
+        Folder(tmp_path / "file").create()
+    # Root may write anywhere, but not below what is no folder.
+    with pytest.raises(JobError, match="cannot be written"):
+        Folder(tmp_path / "file/below").create()
+
+
+def test_a_failed_write_leaves_nothing(tmp_path):
+    target = tmp_path / "x"
+    with pytest.raises(TypeError):
+        write_durably(target, "text is no bytes")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_model_digest_sees_names_contents_and_the_middle_of_large_files(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    large = tmp_path / "weights"
+    with large.open("wb") as stream:
+        stream.truncate(40 << 20)
+    first = folder_digest(tmp_path)
+    assert folder_digest(tmp_path) == first
+    with large.open("r+b") as stream:
+        stream.seek(20 << 20)
+        stream.write(b"x")
+    second = folder_digest(tmp_path)
+    assert second != first
+    (tmp_path / "config.json").rename(tmp_path / "config2.json")
+    assert folder_digest(tmp_path) not in (first, second)
+    (tmp_path / "model.json").write_text("ours")
+    assert folder_digest(tmp_path, skip=("model.json",)) == folder_digest(tmp_path, skip=("model.json", "nothing"))
+
+
+def test_fingerprint_differences_are_in_words():
+    before = {"layers": [1], "samples": {"max_length": 5}, "dtype": "bfloat16"}
+    assert fingerprint.differences(before, dict(before)) == []
+    assert fingerprint.differences(before, {**before, "dtype": "float32"}) == ["dtype (bfloat16 -> float32)"]
+    assert fingerprint.digest(before) != fingerprint.digest({**before, "layers": [1, 2]})
+
+
+def test_batches_hold_every_sample_once_within_the_budget():
+    samples = [sample(n, length) for n, length in enumerate([3, 90, 10, 10, 55, 120, 1, 40])]
+    batches = pack(samples, 100)
+    assert sorted(one.index for batch in batches for one in batch) == list(range(8))
+    sizes = [sum(len(one.input_ids) for one in batch) for batch in batches]
+    assert all(size <= 100 or len(batch) == 1 for size, batch in zip(sizes, batches, strict=True))
+    assert [one.index for one in batches[0]] == [5]
+    assert pack([], 100) == []
+
+
+def test_the_disk_estimate_is_the_contract_of_the_file():
+    # 4 layers of 7168 in bfloat16 and two int64 per token: 57,360 bytes, as any planning has to count.
+    with_tokens = bytes_on_disk([sample(0, 512)], 4, 7168)
+    assert 512 * 57_360 <= with_tokens <= 512 * 57_360 + 8192

@@ -1,0 +1,118 @@
+# ruff: noqa: RUF001 - the bars of one family of models are what is tested
+"""Assistant spans in the rendered text, for templates of several families."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jinja2
+import jinja2.sandbox
+import pytest
+
+from aerie_host.loss_mask import TemplateRefusedError, assistant_spans, mask_by_offsets, mask_by_prefix_tokens
+
+TEMPLATES = Path(__file__).parents[2] / "chat_templates"
+SPECIALS = {
+    "chatml": ["<|im_start|>", "<|im_end|>"],
+    "llama3": ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
+    "kimi_k2": ["<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_middle|>", "<|im_end|>"],
+    "deepseek": ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"],
+    "empty_think": ["<|im_start|>", "<|im_end|>"],
+    "alternating": ["<s>", "</s>"],
+    "words_only": [],
+    "unmaskable": [],
+}
+CHAT = [
+    {"role": "user", "content": "Where is Rome?"},
+    {"role": "assistant", "content": "In Italy."},
+    {"role": "user", "content": "And Oslo?\n"},
+    {"role": "assistant", "content": "In Norway: in the south."},
+    {"role": "user", "content": "In Italy."},
+    {"role": "assistant", "content": "You said that. <|im_start|>?"},
+]
+
+
+def renderer(name):
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+
+    def refuse(message):
+        raise jinja2.TemplateError(message)
+
+    environment.globals["raise_exception"] = refuse
+    template = environment.from_string((TEMPLATES / f"{name}.jinja").read_text())
+
+    def render(messages, add_generation_prompt):
+        return template.render(messages=messages, add_generation_prompt=add_generation_prompt)
+
+    return render
+
+
+def spans_of(name, messages):
+    render = renderer(name)
+    full = render(messages, False)
+    return [full[start:end] for start, end in assistant_spans(render, full, messages, SPECIALS[name])]
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("chatml", "<|im_end|>"),
+        ("llama3", "<|eot_id|>"),
+        ("kimi_k2", "<|im_end|>"),
+        ("deepseek", "<｜end▁of▁sentence｜>"),
+        ("words_only", ""),
+    ],
+)
+@pytest.mark.parametrize("system", [False, True])
+def test_each_answer_and_its_end_of_turn_and_nothing_else(name, end, system):
+    messages = ([{"role": "system", "content": 'Say "In Italy." often.'}] if system else []) + CHAT
+    assert spans_of(name, messages) == [m["content"] + end for m in CHAT if m["role"] == "assistant"]
+
+
+def test_a_template_that_treats_the_last_turn_otherwise_is_masked_by_exchange():
+    assert spans_of("empty_think", CHAT) == [
+        "In Italy.<|im_end|>",
+        "In Norway: in the south.<|im_end|>",
+        # What the model generates after the header of the last turn begins with the block.
+        "<think>\n\n</think>\n\nYou said that. <|im_start|>?<|im_end|>",
+    ]
+
+
+def test_reasoning_that_the_template_drops_is_no_part_of_the_answer():
+    messages = [CHAT[0], {"role": "assistant", "content": "<think>Easy.</think>In Italy."}]
+    with pytest.raises(TemplateRefusedError, match="message 2"):
+        spans_of("deepseek", messages)
+
+
+def test_a_template_without_header_for_the_next_turn():
+    assert spans_of("alternating", CHAT) == [" " + m["content"] + "</s>" for m in CHAT if m["role"] == "assistant"]
+
+
+def test_a_template_that_rewrites_answers_is_refused():
+    with pytest.raises(TemplateRefusedError, match=r"message 2: .* cannot be proven"):
+        spans_of("unmaskable", CHAT)
+
+
+def test_an_answer_that_holds_the_marker_of_the_method_is_refused_and_not_guessed():
+    messages = [CHAT[0], {"role": "assistant", "content": "AerieExchangedThisAnswer"}, CHAT[2], CHAT[3]]
+    render = renderer("empty_think")
+    full = render(messages, False)
+    with pytest.raises(TemplateRefusedError):
+        assistant_spans(lambda m, g: render(m, g) if len(m) > 3 else "no prefix", full, messages + messages[:2], [])
+
+
+def test_offsets_share_a_character_with_the_span():
+    offsets = [(0, 4), (4, 6), (6, 6), (6, 9), (9, 12), (12, 13)]
+    # A token without a character of its own (6, 6) counts with what surrounds it.
+    assert mask_by_offsets(offsets, [(5, 9)]) == [0, 1, 1, 1, 0, 0]
+    assert mask_by_offsets(offsets, [(0, 1), (12, 13)]) == [1, 0, 0, 0, 0, 1]
+    assert mask_by_offsets(offsets, []) == [0] * 6
+
+
+def test_without_offsets_an_edge_inside_a_token_is_refused():
+    def pairs(text):
+        return [hash(text[i : i + 2]) for i in range(0, len(text), 2)]
+
+    assert mask_by_prefix_tokens(pairs, "abcdef", pairs("abcdef"), [(2, 4)]) == [0, 1, 0]
+    with pytest.raises(TemplateRefusedError, match="character 3"):
+        mask_by_prefix_tokens(pairs, "abcdef", pairs("abcdef"), [(2, 3)])
