@@ -148,6 +148,8 @@ class Progress:
         """The line of a task that ended."""
         result = data.get("res") or {}
         if kind == "runner_on_ok":
+            if str(data.get("task")).startswith("Validating arguments"):
+                return  # Ansible's own; worth a line only when it fails
             word, style = ("changed", "yellow") if result.get("changed") else ("ok", "green")
         elif kind == "runner_on_failed":
             word, style = ("ignored", "yellow") if data.get("ignore_errors") else ("FAILED", "bold red")

@@ -1,4 +1,4 @@
-"""Makes `ansible.module_utils.aerie`, `aerie_host`, `library.*` and the plugins importable, as Ansible and the payload do."""
+"""Makes importable what Ansible and the payload would: module_utils, modules, plugins, the host program."""
 
 from __future__ import annotations
 
