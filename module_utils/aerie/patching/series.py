@@ -93,11 +93,11 @@ class _Reader:
         self.faults += [f"{where}: unknown key {key!r}" for key in sorted(str(k) for k in set(value) - allowed)]
         return value
 
-    def text(self, where: str, value: object) -> str:
+    def text(self, where: str, value: object, verbatim: bool = False) -> str:
         if not isinstance(value, str) or not value.strip():
             self.faults.append(f"{where}: a text is wanted, found {value!r}")
             return ""
-        return value.strip()
+        return value if verbatim else value.strip()
 
     def items(self, where: str, value: object) -> list[Any]:
         if value is None:
@@ -122,7 +122,10 @@ def _probes(read: _Reader, where: str, value: object) -> tuple[tuple[Grep, ...],
     for number, entry in enumerate(read.items(f"{where}.grep", probes.get("grep"))):
         at = f"{where}.grep[{number}]"
         grep = read.keys(at, entry, {"file", "pattern"}, {"file", "pattern", "absent"})
-        file, pattern = read.path(f"{at}.file", grep.get("file")), read.text(f"{at}.pattern", grep.get("pattern"))
+        file, pattern = (
+            read.path(f"{at}.file", grep.get("file")),
+            read.text(f"{at}.pattern", grep.get("pattern"), verbatim=True),
+        )
         try:
             re.compile(pattern)
         except re.error as error:
