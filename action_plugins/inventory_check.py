@@ -12,7 +12,8 @@ from ansible.plugins.action import ActionBase
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-SPECIAL_TAGS = {"all", "tagged", "untagged", "always", "never"}
+# Ansible's own words, and what Molecule gives with every playbook.
+SPECIAL_TAGS = {"all", "tagged", "untagged", "always", "never", "notest", "molecule-notest"}
 
 
 def check(name: str, problems: Iterable[str], wanted: str, remedy: str) -> dict[str, str]:
