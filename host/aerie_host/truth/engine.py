@@ -30,7 +30,7 @@ SMALL_CACHE_TOKENS = 512
 def _generator(checkpoint: str, tensor_parallel_size: int, small: bool) -> Any:
     from speculators.data_generation import vllm_hidden_states_generator as module
 
-    class Small(module.VllmHiddenStatesGenerator):  # type: ignore[misc,name-defined]
+    class Small(module.VllmHiddenStatesGenerator):  # type: ignore[misc]
         """The generator with so small a step and a cache that prefills are split and pre-empted."""
 
         def _create_vllm_config(self, **kwargs: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aerie_host.checks import Checks
+from aerie_host.files import write_json
 from aerie_host.outcome import Outcome, UsageError
 
 if TYPE_CHECKING:
@@ -25,13 +27,15 @@ LOG_LINES = 15
 
 
 def run(spec: Spec, check: bool) -> Outcome:
-    """Prove that captured states are the model's, for any batch. Changes nothing, so ``check`` makes no difference."""
-    del check
+    """Prove that captured states are the model's, for any batch; with ``check`` a new proof is not kept."""
     architectures = spec.strings("architectures")
     tensor_parallel_sizes = spec.numbers("tensor_parallel_sizes", [1])
     small_cache = spec.flag("small_cache", True)
     device = spec.choice("device", ("cpu", "cuda"), "cpu")
     timeout = spec.number("timeout", 1800)
+    proofs = Path(spec.text("proofs"))
+    identity = spec.mapping("identity")
+    again = spec.flag("again", False)
     spec.finish()
     from aerie_host.truth.checkpoints import ARCHITECTURES
 
@@ -43,6 +47,47 @@ def run(spec: Spec, check: bool) -> Outcome:
     jobs = [(name, size, False) for name in architectures for size in tensor_parallel_sizes]
     if small_cache:
         jobs.append((architectures[0], tensor_parallel_sizes[0], True))
+    subject = {
+        "identity": identity,
+        "program": program_digest(),
+        "jobs": jobs,
+        "device": device,
+        "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith("VLLM_")},
+    }
+    proof = proofs / f"{hashlib.sha256(json.dumps(subject, sort_keys=True).encode()).hexdigest()[:16]}.json"
+    if proof.exists() and not again:
+        return _kept(proof)
+    outcome = _prove(jobs, device, timeout)
+    if not outcome.failed and not check:
+        proofs.mkdir(parents=True, exist_ok=True)
+        kept = {"proved_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "checks": outcome.checks.as_list()}
+        write_json(proof, {**kept, "data": outcome.data, "subject": subject})
+    return outcome
+
+
+def program_digest() -> str:
+    """The sha256 of this program, or of its sources where it does not run from its zip file."""
+    archive = getattr(globals().get("__loader__"), "archive", None)
+    if archive is not None:
+        return hashlib.sha256(Path(archive).read_bytes()).hexdigest()
+    sources = sorted(Path(__file__).resolve().parents[1].rglob("*.py"))
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+
+
+def _kept(proof: Path) -> Outcome:
+    """The checks of an earlier run over the same lock, series, program and settings.
+
+    The proof says nothing of the bytes on disk; that they are still those of lock and series is the audit's to say.
+    """
+    document = json.loads(proof.read_text(encoding="utf-8"))
+    checks = Checks()
+    for entry in document["checks"]:
+        checks.add(**entry)
+    message = f"proved at {document['proved_at']}; lock, series, program and settings are the same since"
+    return Outcome("truth", checks, {**document["data"], "proved_at": document["proved_at"]}, message=message)
+
+
+def _prove(jobs: list[tuple[str, int, bool]], device: str, timeout: int) -> Outcome:
     checks = Checks()
     reports = []
     deadline = time.monotonic() + timeout
