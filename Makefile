@@ -31,6 +31,7 @@ lint: .venv
 	yamllint --strict .
 	$(PY) tools/role_docs.py --check
 	$(PY) tools/lock_stack.py --check
+	$(PY) tools/series.py lint
 	ansible-lint --offline
 
 # make format     rewrite what a formatter can
