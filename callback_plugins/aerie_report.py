@@ -15,6 +15,8 @@ from ansible import context
 from ansible.plugins.callback import CallbackBase
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+if str(CHECKOUT) not in sys.path:
+    sys.path.append(str(CHECKOUT))
 if str(CHECKOUT / "module_utils") not in ansible.module_utils.__path__:
     ansible.module_utils.__path__.append(str(CHECKOUT / "module_utils"))
 
@@ -136,7 +138,9 @@ class CallbackModule(CallbackBase):
         run = self.get_option("run") or aerie_report.run_name(self.started, os.getpid())
         report = aerie_report.build(hosts, run, self.started, time.time(), command_of(self.playbook))
         try:
-            path: object = aerie_report.write(report, self.reports())
+            written = aerie_report.write(report, self.reports())
+            path: object = written
+            self.pages(report, written.parent)
         except OSError as error:
             path = f"not written: {error}"
         if not self.get_option("silent"):
@@ -144,6 +148,15 @@ class CallbackModule(CallbackBase):
             colour = {"pass": "green", "fail": "red"}.get(report["verdict"], "yellow")
             for line in aerie_report.render(report, path):
                 self._display.display(line, color=colour)
+
+    def pages(self, report: dict[str, Any], folder: Path) -> None:
+        """The same report as pages, for people and for CI systems."""
+        try:
+            from reporting import pages
+
+            pages.write(report, folder)
+        except Exception as error:  # noqa: BLE001  (the report itself is written; its pages are a convenience)
+            self._display.warning(f"aerie_report: no pages: {type(error).__name__}: {error}")
 
     def reports(self) -> Path:
         """Folder of the reports: as configured, else under $AERIE_VAR, else under var/ of the checkout."""

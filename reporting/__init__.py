@@ -1,0 +1,1 @@
+"""The pages made from a run's report: for people (HTML) and for CI systems (JUnit XML)."""

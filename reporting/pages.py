@@ -1,0 +1,201 @@
+"""Writes ``report.html`` and ``junit.xml`` beside a ``report.json``."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+
+from reporting import junit, plots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from markupsafe import Markup
+
+HERE = Path(__file__).resolve().parent
+# The order of the ladder, and what each rung is for.
+RUNGS = {
+    "inventory": "what was asked for",
+    "gates": "may the host be used",
+    "environment": "pinned environment",
+    "patches": "patch series",
+    "audit": "proof without imports",
+    "imports": "proof by imports",
+    "truth": "equality with Transformers",
+    "extraction": "hidden states",
+    "tensors": "what was written",
+    "readiness": "what training reads",
+}
+STATUS_ORDER = {"fail": 0, "warn": 1, "pass": 2, "n/a": 3}
+FACTS = ("stack", "python", "device", "model", "output")
+SLOWEST = 8
+LEGENDS = {
+    "Difference from the reference per layer": [("one", "median row"), ("two", "worst row"), ("bound", "bound")],
+}
+
+
+def status_of(checks: list[dict[str, Any]]) -> str:
+    """The worst status of a list of checks; "n/a" when there is nothing else."""
+    return min((str(check["status"]) for check in checks), key=lambda one: STATUS_ORDER.get(one, 0), default="n/a")
+
+
+def view(report: dict[str, Any]) -> dict[str, Any]:
+    """What the template shows: the report with sections in the ladder's order, counts and plots."""
+    hosts = []
+    for name, host in report["hosts"].items():
+        order = [*[one for one in RUNGS if one in host["sections"]]]
+        order += [one for one in host["sections"] if one not in RUNGS]
+        sections = [_section(one, host["sections"][one]) for one in order]
+        hosts.append({**host, "name": name, "sections": sections, **_host(host, sections)})
+    return {**report, "hosts": hosts}
+
+
+def _section(name: str, section: dict[str, Any]) -> dict[str, Any]:
+    checks = sorted(section["checks"], key=lambda check: STATUS_ORDER.get(str(check["status"]), 0))
+    longest = max([float(check.get("seconds") or 0) for check in checks], default=0.0)
+    counts = {status: sum(check["status"] == status for check in checks) for status in STATUS_ORDER}
+    seconds = section["data"].get("seconds")
+    if isinstance(seconds, dict):
+        seconds = round(sum(float(one) for one in seconds.values()), 2)
+    return {
+        "name": name, "says": RUNGS.get(name, ""), "status": status_of(checks), "checks": checks, "counts": counts,
+        "longest": longest, "summary": section["data"].get("summary", ""), "seconds": seconds,
+        "warnings": section["data"].get("warnings") or [], "log": str(section["data"].get("log") or ""),
+        "data": section["data"],
+    }  # fmt: skip
+
+
+def _host(host: dict[str, Any], sections: list[dict[str, Any]]) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for one in sections:
+        data.update({key: value for key, value in one["data"].items() if key in FACTS and value})
+    versions: dict[str, str] = next((one["data"]["versions"] for one in sections if one["data"].get("versions")), {})
+    patches: dict[str, dict[str, Any]] = {}
+    for one in sections:
+        patches.update({f"{p.get('series')}/{p['id']}": p for p in one["data"].get("patches") or []})
+    failed = [
+        {**check, "section": one["name"]} for one in sections for check in one["checks"] if check["status"] == "fail"
+    ]
+    timed = [
+        {"name": check["name"], "section": one["name"], "seconds": float(check["seconds"])}
+        for one in sections for check in one["checks"] if check.get("seconds")
+    ]  # fmt: skip
+    slowest = sorted(timed, key=lambda one: -one["seconds"])[:SLOWEST]
+    return {
+        "facts": data, "versions": versions, "patches": list(patches.values()), "failed": failed, "todo": _todo(failed),
+        "slowest": slowest,
+        "figures": _figures(host["sections"]), "numbers": _numbers(host["sections"]),
+    }  # fmt: skip
+
+
+def _todo(failed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The failing checks by remedy: one cause often fails many checks, and one act mends them all."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for check in failed:
+        groups.setdefault(str(check.get("remedy") or ""), []).append(check)
+    return [{"remedy": remedy, "checks": checks} for remedy, checks in groups.items()]
+
+
+def _figures(sections: dict[str, Any]) -> list[dict[str, Any]]:
+    """The plots for which the report has numbers. A section that gives them wrongly loses the plot, not the page."""
+    tensors = sections.get("tensors", {}).get("data", {})
+    reference = tensors.get("reference") or sections.get("truth", {}).get("data", {}).get("reference") or {}
+    lengths = tensors.get("lengths") or {}
+    points = sections.get("extraction", {}).get("data", {}).get("throughput") or []
+    wanted: list[tuple[str, str, bool, Callable[[], Markup]]] = [
+        (
+            "Norm and spread per layer",
+            "mean norm of a row, and the spread of that norm",
+            bool(tensors.get("statistics")),
+            lambda: plots.norms(tensors["statistics"]),
+        ),
+        (
+            "Difference from the reference per layer",
+            "relative norm of the difference",
+            bool(reference.get("layers")),
+            lambda: plots.differences(reference["layers"]),
+        ),
+        (
+            "Samples by length",
+            "tokens per sample",
+            bool(lengths.get("counts")),
+            lambda: plots.histogram(lengths["edges"], lengths["counts"]),
+        ),
+        (
+            "Throughput over time",
+            "prompt tokens per second while extracting",
+            len(points) > 1,
+            lambda: plots.throughput(points),
+        ),
+    ]
+    figures = []
+    for title, says, there, draw in wanted:
+        if not there:
+            continue
+        try:
+            figures.append({"title": title, "says": says, "svg": draw(), "legend": LEGENDS.get(title, [])})
+        except (LookupError, TypeError, ValueError) as error:
+            figures.append(
+                {"title": title, "says": f"cannot be drawn: {type(error).__name__}: {error}", "svg": "", "legend": []}
+            )
+    return figures
+
+
+def _numbers(sections: dict[str, Any]) -> list[tuple[str, str]]:
+    """The few numbers that a reader looks for first."""
+    extraction = sections.get("extraction", {}).get("data", {})
+    tensors = sections.get("tensors", {}).get("data", {})
+    found = []
+    for label, value, form in (
+        ("samples", tensors.get("samples", extraction.get("samples")), "{:,}"),
+        ("tokens", tensors.get("tokens", extraction.get("tokens")), "{:,}"),
+        ("tokens/s", extraction.get("tokens_per_s"), "{:,.0f}"),
+        ("largest difference", tensors.get("largest_difference"), "{:.2%}"),
+    ):
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            found.append((label, form.format(value)))
+    return found
+
+
+def duration(seconds: object) -> str:
+    """Seconds as a person says them."""
+    if not isinstance(seconds, (int, float)):
+        return ""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def html(report: dict[str, Any]) -> str:
+    """The page: one file, no network, no script."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["duration"] = duration
+    return environment.get_template("report.html.j2").render(view(report))
+
+
+def write(report: dict[str, Any], folder: Path) -> list[Path]:
+    """Write both pages, each complete or not at all."""
+    written = []
+    for name, content in (("junit.xml", junit.build(report)), ("report.html", html(report).encode(errors="replace"))):
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}-")
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        Path(temporary).chmod(0o644)
+        written.append(Path(temporary).replace(folder / name))
+    return written
+
+
+if __name__ == "__main__":  # python -m reporting.pages var/reports/latest/report.json: the pages of an earlier run
+    source = Path(sys.argv[1])
+    print(*write(json.loads(source.read_text(encoding="utf-8")), source.parent), sep="\n")

@@ -1,0 +1,190 @@
+"""The pages of a report: complete, self-contained, safe against what a report may hold."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from reporting import junit, pages, plots
+
+SCHEMA = json.loads((Path(__file__).resolve().parents[3] / "schema/report.schema.json").read_text())
+
+
+def check(name: str, status: str = "pass", **more: Any) -> dict[str, Any]:
+    return {"name": name, "status": status, "found": f"found {name}", "wanted": "w", "remedy": "", **more}
+
+
+def report(**sections: Any) -> dict[str, Any]:
+    host = {"verdict": "pass", "changed": 0, "unreachable": False, "failures": [], "sections": sections}
+    return {
+        "schema": 1, "verdict": "pass", "run": "20260101T000000Z-1", "started": "2026-01-01T00:00:00Z",
+        "finished": "2026-01-01T00:01:00Z", "seconds": 60.0, "command": {"playbook": "site.yml", "tags": ["verify"]},
+        "counts": {"checks": 1, "failed": 0, "warned": 0, "changed": 0}, "hosts": {"local": host},
+    }  # fmt: skip
+
+
+FULL = report(
+    gates={"checks": [check("disk", seconds=0.01), check("driver", "n/a")], "data": {}},
+    audit={
+        "checks": [check("call of X", "fail", file="speculators/x.py", line=7, remedy="apply the series")],
+        "data": {
+            "stack": "small", "versions": {"torch": "2.10.0"}, "seconds": {"files": 0.2, "contracts": 0.3},
+            "patches": [{"id": "0001-a", "series": "s", "state": "applied", "title": "A title", "faults": [1, "5b"]}],
+        },
+    },
+    imports={
+        "checks": [check("import a:b", "warn", seconds=1.5, remedy="look")],
+        "data": {
+            "warnings": [{"category": "UserWarning", "message": "old <name>", "file": "a.py", "line": 3}],
+            "log": "INFO: \x1b[31mred\x1b[0m & more",
+        },
+    },
+    extraction={
+        "checks": [check("all written")],
+        "data": {"tokens_per_s": 412.3, "throughput": [{"seconds": s, "tokens_per_s": 400 + s} for s in range(5)]},
+    },
+    tensors={
+        "checks": [check("layer 2")],
+        "data": {
+            "samples": 64, "tokens": 18432, "largest_difference": 0.0091,
+            "statistics": [{"layer": 2, "norm": 20.5, "spread": 3.0}, {"layer": 29, "norm": 250.0, "spread": 40.0}],
+            "reference": {"layers": [{"layer": 2, "median": 0.004, "worst": 0.012, "bound": 0.02}]},
+            "lengths": {"edges": [0, 32, 64], "counts": [3, 7]},
+        },
+    },
+)  # fmt: skip
+
+
+def test_the_example_itself_keeps_the_schema() -> None:
+    jsonschema.validate(FULL, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("verdict",), "ok"),
+        (("counts", "failed"), -1),
+        (("hosts", "local", "sections", "gates", "checks", 0, "status"), "passed"),
+        (("hosts", "local", "sections", "gates", "checks", 0, "foundd"), "x"),
+        (("hosts", "local", "sections", "gates", "checks", 0, "found"), 7),
+        (("hosts", "local", "unreachable"), "no"),
+        (("started",), "yesterday"),
+    ],
+)
+def test_the_schema_refuses_what_readers_could_not_read(path: tuple[Any, ...], value: object) -> None:
+    broken: Any = copy.deepcopy(FULL)
+    at = broken
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(broken, SCHEMA)
+
+
+def test_the_page_holds_everything_and_needs_nothing() -> None:
+    page = pages.html(FULL)
+    for text in (
+        "call of X", "speculators/x.py:7", "apply the series", "0001-a", "A title", "1, 5b", "applied", "2.10.0", "18,432",
+        "412", "0.91%", "UserWarning", "old &lt;name&gt;", "Norm and spread per layer", "Throughput over time",
+        "Samples by length", "Difference from the reference per layer", "prefers-color-scheme: dark",
+    ):  # fmt: skip
+        assert text in page, text
+    assert page.count("<svg") == 4
+    assert not re.search(r"""(?:src|href)\s*=|<script|@import|url\(|https?://""", page), (
+        "one file, no network, no script"
+    )
+
+
+def test_what_a_report_holds_cannot_become_markup() -> None:
+    evil = '</code><script>alert(1)</script><b a="'
+    nasty = report(
+        audit={"checks": [check(evil, "fail", file=evil, remedy=evil)], "data": {"log": evil, "stack": evil}}
+    )
+    nasty["hosts"][evil] = nasty["hosts"].pop("local")
+    assert "<script" not in pages.html(nasty)
+
+
+def test_failing_checks_are_grouped_by_what_mends_them() -> None:
+    many = [check(f"probe {number}", "fail", remedy="apply the series") for number in range(9)]
+    page = pages.html(report(audit={"checks": [*many, check("other", "fail", remedy="free some disk")], "data": {}}))
+    assert page.count('class="problem"') == 2
+    assert "9 failing checks" in page
+    assert "and 3 more, below" in page
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hosts": {}, "verdict": "could not run", "error": "no inventory"},
+        {"hosts": {"a": {"verdict": "could not run", "changed": 0, "unreachable": True, "failures": [], "sections": {}}}},
+        {"hosts": {"a": {"verdict": "fail", "changed": 0, "unreachable": False, "sections": {},
+                         "failures": [{"task": "t", "message": "it broke\nTraceback"}]}}},
+    ],
+)  # fmt: skip
+def test_runs_that_checked_nothing_have_pages_too(change: dict[str, Any]) -> None:
+    document = {**FULL, **change}
+    jsonschema.validate(document, SCHEMA)
+    page = pages.html(document)
+    assert "no inventory" in page or "could not be reached" in page or "it broke" in page
+    suites = ET.fromstring(junit.build(document))
+    assert int(suites.get("errors", "0")) >= 1
+
+
+def test_a_section_with_numbers_that_cannot_be_drawn_keeps_the_page() -> None:
+    broken = copy.deepcopy(FULL)
+    broken["hosts"]["local"]["sections"]["tensors"]["data"]["lengths"] = {"edges": [0], "counts": [1, 2]}
+    page = pages.html(broken)
+    assert page.count("<svg") == 3
+    assert "cannot be drawn" in page
+
+
+def test_junit_has_one_case_per_check_with_place_time_and_outcome() -> None:
+    suites = ET.fromstring(junit.build(FULL))
+    assert suites.attrib == {
+        "name": "aerie",
+        "time": "60.0",
+        "tests": "6",
+        "failures": "1",
+        "errors": "0",
+        "skipped": "1",
+    }
+    cases = {case.get("name"): case for case in suites.iter("testcase")}
+    bad = cases["call of X"]
+    assert (bad.get("classname"), bad.get("file"), bad.get("line")) == ("local.audit", "speculators/x.py", "7")
+    failure = bad.find("failure")
+    assert failure is not None
+    assert "remedy: apply the series" in str(failure.text)
+    assert cases["driver"].find("skipped") is not None
+    assert cases["import a:b"].get("time") == "1.500"
+    assert "warning" in str(cases["import a:b"].findtext("system-out"))
+
+
+def test_characters_that_xml_forbids_do_not_break_the_file() -> None:
+    document = report(audit={"checks": [check("colour \x1b[31m\x00 \ud800", "fail")], "data": {}})
+    ET.fromstring(junit.build(document))
+
+
+def test_writing_leaves_two_whole_files(tmp_path: Path) -> None:
+    names = sorted(path.name for path in pages.write(FULL, tmp_path))
+    assert names == ["junit.xml", "report.html"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+
+
+@pytest.mark.parametrize("values", [[0.0], [0.0, 0.0], [1e-9, 3e-9], [7.0, 1234567.0], [5.0]])
+def test_axes_hold_their_values_between_round_ticks(values: list[float]) -> None:
+    axis = plots.linear_axis(values)
+    assert 1 < len(axis.ticks) < 14
+    assert all(0.0 <= axis.place(value) <= 1.0 for value in values)
+
+
+def test_log_axes_start_and_end_at_powers_of_ten() -> None:
+    axis = plots.log_axis([0.004, 0.03])
+    assert axis.ticks == pytest.approx((0.001, 0.01, 0.1))
+    assert axis.place(0.01) == pytest.approx(0.5)
