@@ -22,10 +22,12 @@ def compiled_copies(source: Path) -> list[Path]:
 
 def drop(source: Path) -> None:
     """Remove every compiled copy of ``source``, and ``__pycache__`` when that empties it."""
+    cache = source.parent / "__pycache__"
+    if cache.is_symlink():
+        cache.unlink()  # what it leads to belongs to others
     for copy in compiled_copies(source):
         copy.unlink(missing_ok=True)
-    cache = source.parent / "__pycache__"
-    if cache.is_dir() and not cache.is_symlink() and not any(cache.iterdir()):
+    if cache.is_dir() and not any(cache.iterdir()):
         cache.rmdir()
 
 

@@ -49,12 +49,13 @@ class _Staged:
     replaced: bool = False
 
 
-def check_places(changes: list[Change]) -> None:
-    """Refuse directories that cannot be written, or that lead out of site-packages into a cache."""
+def check_places(root: Path, changes: list[Change]) -> None:
+    """Refuse directories that cannot be written, or that lead out of the environment at ``root`` into a cache."""
     for change in changes:
         parent = _existing_parent(change.file)
         real = parent.resolve()
-        if real != change.site_packages and change.site_packages not in real.parents:
+        inside = real == change.site_packages or change.site_packages in real.parents
+        if not inside or root not in change.site_packages.parents:
             raise CannotWriteError(
                 f"{parent} is a link to {real}, outside the environment: writing there would change every user of it"
             )

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ansible.module_utils.aerie.patching.series import Series
 
 
+_DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
 def run(request: Request) -> Result:
     """Carry out ``request``. Never raises for what a host may look like: that is a failed check."""
     result = Result()
@@ -50,8 +53,10 @@ def _refuse(result: Result, error: Exception) -> None:
         name, remedy = "lock", "wait for the other run to end, then run again"
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         name, remedy = "disk space", "free some space on the file system of the environment, then run again"
-    elif isinstance(error, (OSError, commit.CannotWriteError)):
+    elif isinstance(error, commit.CannotWriteError) or getattr(error, "errno", None) in _DENIED:
         name, remedy = "write", "make the environment writable for the user of this run, then run again"
+    elif isinstance(error, OSError):
+        name, remedy = "file system", "look at the file that is named, then run again"
     result.changed = False
     result.diffs = []
     result.checks.add(name, "fail", f"{error}; nothing was changed", "an environment that can be patched", remedy)
@@ -85,7 +90,7 @@ def _work_locked(request: Request, root: Path, result: Result) -> None:
         with environment_lock(root, request.lock_wait_s):
             _work(request, root, result, write=True)
     except OSError as error:
-        if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM) or len(result.checks):
+        if error.errno not in _DENIED or len(result.checks):
             raise
         # No lock can be taken where nothing can be written; a host that is in order may still say so.
         _work(request, root, result, write=False)
@@ -123,7 +128,7 @@ def _work(request: Request, root: Path, result: Result, write: bool) -> None:
     problems = [problem for plan in plans for problem in plan.problems]
     if not problems and request.state != AUDITED:
         problems = [_syntax_problem(*fault) for fault in syntax_faults(root, changes)]
-        commit.check_places(changes)
+        commit.check_places(root, changes)
     blocked = bool(problems or result.checks.failed)
     stale = [copy for plan in plans for copy in plan.stale_bytecode]
     if request.state != AUDITED and not blocked:
@@ -193,7 +198,7 @@ def _remember(store: Store, plan: DistPlan) -> None:
 
 def _both(old: Memory, new: Memory) -> Memory:
     """A memory in which the digests of both count as ours."""
-    merged = Memory(dict(old.files), old.record)
+    merged = Memory(dict(old.files), old.record, new.version)
     for path, written in new.files.items():
         earlier = old.files.get(path)
         same = earlier is not None and earlier.pristine == written.pristine

@@ -174,7 +174,8 @@ def _read_files(plan: DistPlan, record: dist.Record, memory: Memory, store: Stor
         elif path in declared and declared[path][0].version == version:
             digest = _declared_digest(plan, path, declared[path][1], record)
         elif path in memory.files and path not in added and path not in record.digests:
-            digest = memory.files[path].pristine
+            # Another release may lack the file; then the wheel delivers none.
+            digest = memory.files[path].pristine if memory.version == version else None
         pristine = None if digest is None else _pristine_bytes(plan, path, digest, current, store)
         plan.files.append(FileState(path, digest, pristine, digest is None or pristine is not None, current))
 
@@ -336,5 +337,6 @@ def _plan_changes(plan: DistPlan, modules: dict[str, bytes], absent: bool) -> No
             plan.stale_bytecode += stale_copies(site / file.path, file.target)
         if file.target_digest != file.pristine_digest:
             plan.memory_after.files[file.path] = Written(file.pristine_digest, [file.target_digest])
+    plan.memory_after.version = plan.distribution.version
     if record != plan.record_pristine:
         plan.memory_after.record = Written(dist.sha256(plan.record_pristine), [dist.sha256(record)])

@@ -33,6 +33,7 @@ class Memory:
 
     files: dict[str, Written] = field(default_factory=dict)
     record: Written | None = None
+    version: str = ""
 
 
 def _written(value: Any) -> Written:
@@ -56,6 +57,7 @@ class Store:
                 name: Memory(
                     {path: _written(value) for path, value in entry["files"].items()},
                     _written(entry["record"]) if entry["record"] else None,
+                    str(entry["version"]),
                 )
                 for name, entry in state["distributions"].items()
             }
@@ -92,6 +94,7 @@ class Store:
                 continue
             needed.update(written.pristine for written in known)
             state["distributions"][name] = {
+                "version": memory.version,
                 "files": {
                     path: {"pristine": written.pristine, "written": written.digests}
                     for path, written in sorted(memory.files.items())

@@ -89,3 +89,14 @@ def test_a_removed_module_leaves_no_bytecode(env: Env, maker: Maker) -> None:
     py_compile.compile(str(env.site / "demo/added.py"), cfile=str(env.site / "demo/added.pyc"))
     env.run(maker, state="absent")
     env.assert_pristine()
+
+
+def test_a_bytecode_directory_that_is_a_link_is_cut_and_not_followed(env: Env, tmp_path: Path) -> None:
+    maker, file = prepared(env)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "timed.cpython-311.pyc").write_bytes(b"of others")
+    (file.parent / "__pycache__").symlink_to(shared)
+    assert env.run(maker).changed
+    assert not (file.parent / "__pycache__").exists()
+    assert (shared / "timed.cpython-311.pyc").read_bytes() == b"of others"

@@ -144,7 +144,7 @@ def test_a_failure_between_two_replacements_puts_all_back(
         monkeypatch.undo()
         if left[0] > 0:
             break
-        assert failed(result) == ["write"]
+        assert failed(result) == ["file system"]
         env.assert_pristine()
         assert not (env.root / ".aerie/patches").exists()
     assert steps > 6

@@ -292,3 +292,42 @@ def test_record_without_final_line_end_comes_back_byte_for_byte(env: Env, maker:
     assert b"demo/added.py,sha256=" in record.read_bytes()
     env.run(maker, state="absent")
     assert record.read_bytes() == before
+
+
+def test_an_upgrade_in_between_is_judged_by_its_own_record(env: Env, maker: Maker) -> None:
+    env.run(maker)
+    for path in [*PRISTINE, "demo/added.py"]:  # as an uninstall does, by RECORD
+        (env.site / path).unlink()
+    for file in (env.site / "demo-1.0.dist-info").iterdir():
+        file.unlink()
+    (env.site / "demo-1.0.dist-info").rmdir()
+    files = {"demo/__init__.py": b"", "demo/engine.py": b"".join(b"new_%d = 1\n" % n for n in range(30))}
+    lay_out(env.root, "demo", "2.0", files)
+    assert failed(env.run(maker)) == ["series demo-1.0", *(f"patch {name}" for name in states(env.run(maker)))]
+    newer = Maker(version="2.0", pristine=files).edit("first", ("demo/engine.py", "new_5 = 1\n", "new_5 = 2\n"))
+    done = env.run(newer)
+    assert (failed(done), done.changed) == ([], True)
+    assert not env.run(newer).changed
+    assert env.read("demo/worker.py") is None
+    env.run(state="absent")
+    assert env.read("demo/engine.py") == files["demo/engine.py"]
+
+
+def test_rollback_after_an_upgrade_touches_nothing(env: Env, maker: Maker) -> None:
+    env.run(maker)
+    (env.site / "demo-1.0.dist-info").rename(env.site / "demo-2.0.dist-info")
+    files = {path: content + b"two = 2\n" for path, content in PRISTINE.items()}
+    (env.site / "demo/added.py").unlink()
+    lay_out(env.root, "demo", "2.0", files)
+    done = env.run(state="absent")
+    assert failed(done) == []
+    assert env.read("demo/engine.py") == files["demo/engine.py"]
+    assert not (env.root / ".aerie/patches").exists()
+
+
+def test_a_directory_in_the_place_of_a_file_is_named(env: Env, maker: Maker) -> None:
+    (env.site / "demo/engine.py").unlink()
+    (env.site / "demo/engine.py").mkdir()
+    result = env.run(maker)
+    assert failed(result) == ["file system"]
+    assert "demo/engine.py" in result.checks.failed[0]["found"]

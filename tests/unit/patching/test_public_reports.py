@@ -139,6 +139,15 @@ def test_directory_that_is_a_link_out_of_the_environment_is_refused(env: Env, ma
     assert_clean(env.root)
 
 
+def test_site_packages_that_is_a_link_out_of_the_environment_is_refused(env: Env, maker: Maker, tmp_path: Path) -> None:
+    env.site.rename(tmp_path / "shared")
+    env.site.symlink_to(tmp_path / "shared")
+    result = env.run(maker)
+    assert failed(result) == ["write"]
+    assert "outside the environment" in result.checks.failed[0]["found"]
+    assert {path: env.read(path) for path in PRISTINE} == PRISTINE
+
+
 def test_hard_links_into_a_cache_are_broken_and_never_written_through(env: Env, maker: Maker, tmp_path: Path) -> None:
     cache, other = tmp_path / "cache", tmp_path / "other-env"
     for folder in (cache, other):
