@@ -40,6 +40,7 @@ except ImportError as error:
 ansible.module_utils.__path__.append(str(CHECKOUT / "module_utils"))
 
 from ansible.module_utils.aerie import report as aerie_report  # noqa: E402  (found only now)
+from reporting import pages  # noqa: E402
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -232,9 +233,10 @@ def main(argv: Sequence[str]) -> int:
     path = reports / run / "report.json"
     if status == "canceled" or not path.is_file():
         # Ansible stops before its last callback when it finds no host, cannot read a playbook, or is interrupted.
-        aerie_report.write(
-            unfinished(run, started, "interrupted" if status == "canceled" else progress.errors()), reports
-        )
+        report = unfinished(run, started, "interrupted" if status == "canceled" else progress.errors())
+        aerie_report.write(report, reports)
+        if trouble := pages.try_write(report, path.parent):
+            progress.line(trouble)
     report = json.loads(path.read_text())
     if options.json:
         print(json.dumps(report, indent=1))

@@ -21,6 +21,7 @@ if str(CHECKOUT / "module_utils") not in ansible.module_utils.__path__:
     ansible.module_utils.__path__.append(str(CHECKOUT / "module_utils"))
 
 from ansible.module_utils.aerie import report as aerie_report  # noqa: E402  (found only now)
+from reporting import pages  # noqa: E402
 
 DOCUMENTATION = r"""
 name: aerie_report
@@ -140,7 +141,9 @@ class CallbackModule(CallbackBase):
         try:
             written = aerie_report.write(report, self.reports())
             path: object = written
-            self.pages(report, written.parent)
+            trouble = pages.try_write(report, written.parent)
+            if trouble:
+                self._display.warning(f"aerie_report: {trouble}")
         except OSError as error:
             path = f"not written: {error}"
         if not self.get_option("silent"):
@@ -148,15 +151,6 @@ class CallbackModule(CallbackBase):
             colour = {"pass": "green", "fail": "red"}.get(report["verdict"], "yellow")
             for line in aerie_report.render(report, path):
                 self._display.display(line, color=colour)
-
-    def pages(self, report: dict[str, Any], folder: Path) -> None:
-        """The same report as pages, for people and for CI systems."""
-        try:
-            from reporting import pages
-
-            pages.write(report, folder)
-        except Exception as error:  # noqa: BLE001  (the report itself is written; its pages are a convenience)
-            self._display.warning(f"aerie_report: no pages: {type(error).__name__}: {error}")
 
     def reports(self) -> Path:
         """Folder of the reports: as configured, else under $AERIE_VAR, else under var/ of the checkout."""

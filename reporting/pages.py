@@ -196,6 +196,15 @@ def write(report: dict[str, Any], folder: Path) -> list[Path]:
     return written
 
 
+def try_write(report: dict[str, Any], folder: Path) -> str:
+    """Write both pages; return why not, or "". The report itself is written before: its pages never end a run."""
+    try:
+        write(report, folder)
+    except Exception as error:  # noqa: BLE001  (whatever it is, the verdict stands)
+        return f"no pages of this report: {type(error).__name__}: {error}"
+    return ""
+
+
 if __name__ == "__main__":  # python -m reporting.pages var/reports/latest/report.json: the pages of an earlier run
     source = Path(sys.argv[1])
     print(*write(json.loads(source.read_text(encoding="utf-8")), source.parent), sep="\n")

@@ -91,8 +91,8 @@ def test_the_schema_refuses_what_readers_could_not_read(path: tuple[Any, ...], v
 def test_the_page_holds_everything_and_needs_nothing() -> None:
     page = pages.html(FULL)
     for text in (
-        "call of X", "speculators/x.py:7", "apply the series", "0001-a", "A title", "1, 5b", "applied", "2.10.0", "18,432",
-        "412", "0.91%", "UserWarning", "old &lt;name&gt;", "Norm and spread per layer", "Throughput over time",
+        "call of X", "speculators/x.py:7", "apply the series", "0001-a", "A title", "1, 5b", "applied",
+        "2.10.0", "18,432", "412", "0.91%", "UserWarning", "old &lt;name&gt;", "Norm and spread per layer", "Throughput over time",
         "Samples by length", "Difference from the reference per layer", "prefers-color-scheme: dark",
     ):  # fmt: skip
         assert text in page, text
@@ -123,7 +123,8 @@ def test_failing_checks_are_grouped_by_what_mends_them() -> None:
     "change",
     [
         {"hosts": {}, "verdict": "could not run", "error": "no inventory"},
-        {"hosts": {"a": {"verdict": "could not run", "changed": 0, "unreachable": True, "failures": [], "sections": {}}}},
+        {"hosts": {"a": {"verdict": "could not run", "changed": 0, "unreachable": True, "sections": {},
+                         "failures": []}}},
         {"hosts": {"a": {"verdict": "fail", "changed": 0, "unreachable": False, "sections": {},
                          "failures": [{"task": "t", "message": "it broke\nTraceback"}]}}},
     ],

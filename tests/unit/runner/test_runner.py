@@ -110,7 +110,15 @@ def test_br47_two_runs_at_the_same_moment(site: Path) -> None:
 
 def test_br47_from_a_read_only_checkout(site: Path, run: Run, tmp_path_factory: pytest.TempPathFactory) -> None:
     checkout = tmp_path_factory.mktemp("checkout")
-    for name in ("runner.py", "ansible.cfg", "callback_plugins", "module_utils", "library", "action_plugins"):
+    for name in (
+        "runner.py",
+        "ansible.cfg",
+        "callback_plugins",
+        "module_utils",
+        "library",
+        "action_plugins",
+        "reporting",
+    ):
         subprocess.run(["cp", "-r", ROOT / name, checkout / name], check=True)
     subprocess.run(["find", checkout, "-name", "__pycache__", "-prune", "-exec", "rm", "-rf", "{}", "+"], check=True)
     subprocess.run(["chmod", "-R", "a-w", checkout], check=True)
