@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from overlay import ROOT, Environment, without
+from overlay import ROOT, Environment, read_series, without
+
+from ansible.module_utils.aerie.audit import contract
+from ansible.module_utils.aerie.checks import Checks
 
 pytestmark = pytest.mark.stack
 GENERATOR = (
@@ -71,6 +74,22 @@ def test_without_0004_prefix_caching_off(battery: Any) -> None:
     assert not report
     assert "AssertionError" in log
     assert "block_pool.py" in log
+
+
+def test_without_0005_synchronous_scheduling(environment: Environment, tmp_path: Path) -> None:
+    """No CPU run shows this fault; its contract does."""
+    series = [read_series("speculators-0.3.0")]
+    whole = Checks()
+    contract.check(whole, environment.site_packages, series)
+    assert whole.failed == []
+    overlay = without(environment, "speculators-0.3.0", "0005-synchronous-scheduling", tmp_path / "overlay").overlay
+    assert overlay is not None
+    (overlay / "vllm").symlink_to(environment.site_packages / "vllm")
+    reverted = Checks()
+    contract.check(reverted, overlay, series)
+    assert [("async_scheduling" in check["wanted"] + check["name"], check["file"]) for check in reverted.failed] == [
+        (True, "speculators/data_generation/vllm_hidden_states_generator.py")
+    ]
 
 
 def test_without_0006_sample_after_execute(battery: Any) -> None:

@@ -4,6 +4,7 @@ import pathlib
 import sys
 
 import torch
+
 from aerie_host.train_smoke import _draft
 from aerie_host.truth.checkpoints import VOCABULARY, build
 from aerie_host.truth.reference import Reference
