@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 PY := .venv/bin/python
 
-.PHONY: help .venv demo test test-fast lint format unit molecule lock lock-controller mutations clean
+.PHONY: help .venv demo test test-fast lint format unit host-tests molecule lock lock-controller mutations clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -20,7 +20,7 @@ help:
 demo: .venv
 	@$(PY) runner.py
 
-test: test-fast molecule
+test: test-fast host-tests molecule
 
 test-fast: lint unit
 
@@ -42,6 +42,10 @@ format: .venv
 
 unit: .venv
 	$(PY) -m pytest
+
+# make host-tests   tests/host with the ML environment's own Python (var/ml-env, or AERIE_TEST_ENV); none there: says so
+host-tests: .venv
+	tools/host_tests
 
 molecule: .venv
 	molecule test --all

@@ -43,6 +43,9 @@ def _prefix_span(render: Render, full: str, messages: list[Message], number: int
     """The span of answer ``number`` by prefixes, None when a rendering is not a beginning of the whole."""
     try:
         before = render(messages[:number], True)
+        if before == render(messages[:number], False):
+            # The template adds no header when asked: the header would stand inside the span.
+            return None
         after = render(messages[: number + 1], False)
     except Exception:  # noqa: BLE001 - templates raise what they like; the other way may still do
         return None

@@ -2,7 +2,98 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="runs in the ML environment: tools/host_tests")
 pytest.importorskip("transformers")
+
+from aerie_host import extract, states  # noqa: E402
+from aerie_host.folder import Folder  # noqa: E402
+from aerie_host.spec import Spec  # noqa: E402
+from tests.host.models import checkpoint  # noqa: E402
+from tests.host.transformers_generator import TransformersGenerator  # noqa: E402
+
+LAYERS = [0, 2, 4, 5]
+ANSWERS = [
+    "Yes.",
+    "In Italy, in the middle. " * 8,
+    "No.",
+    "caf\u00e9 \U0001f389",
+    "In Norway " * 20,
+    "south",
+    "Rome? Oslo!",
+]
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random checkpoint with a chat template."""
+    return checkpoint(tmp_path_factory.mktemp("model"))
+
+
+class Extraction:
+    """One folder to extract into, and the means to run and to break it."""
+
+    def __init__(self, model: Path, home: Path) -> None:
+        self.data = home / "data.jsonl"
+        self.output = home / "out"
+        self.folder = Folder(self.output)
+        self.spec: dict[str, Any] = {
+            "model": str(model),
+            "data": str(self.data),
+            "output": str(self.output),
+            "layer_ids": LAYERS,
+            "max_length": 400,
+            "token_budget": 150,
+            "identity": {"stack": "test", "lock": "l", "series": "s"},
+            "disk_reserve": 0,
+        }
+        self.loads: list[TransformersGenerator] = []
+        self.write_data(ANSWERS)
+
+    def write_data(self, answers: list[str], extra: str = "") -> None:
+        """One conversation per answer."""
+        lines = [
+            json.dumps(
+                {
+                    "id": f"s{n}",
+                    "messages": [{"role": "user", "content": f"Question {n}?"}, {"role": "assistant", "content": a}],
+                }
+            )
+            for n, a in enumerate(answers)
+        ]
+        self.data.write_text("\n".join([*lines, extra]) + "\n")
+
+    def run(self, check: bool = False, **changes: Any) -> Any:
+        """One run of the command."""
+        return extract.run(Spec({**self.spec, **changes}, "extract"), check)
+
+    def generator(self, job: Any) -> TransformersGenerator:
+        """What is loaded in place of vLLM; counted."""
+        made = TransformersGenerator(str(job.model), job.layers)
+        self.loads.append(made)
+        return made
+
+    def digests(self) -> dict[str, tuple[str, int]]:
+        """Digest and time of every sample file."""
+        from aerie_host.files import sha256_file
+
+        return {p.name: (sha256_file(p), p.stat().st_mtime_ns) for p in self.folder.training_files()}
+
+
+@pytest.fixture
+def extraction(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Extraction:
+    """An extraction whose states come from Transformers through the seam that vLLM's come through."""
+    made = Extraction(model, tmp_path)
+
+    def load(job: Any, folder: Folder) -> states.StatesSource:
+        return states.GeneratorSource(
+            made.generator(job), states.SampleWriter(folder, job.layers, job.facts.hidden_size)
+        )
+
+    monkeypatch.setattr(extract, "_load", load)
+    return made

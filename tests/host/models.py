@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 - the bars of one family of models are what is tested
 """Tiny checkpoints and tokenizers, made on the spot."""
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ SPECIALS = {
     "empty_think": ["<|im_start|>", "<|im_end|>"],
     "llama3": ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
     "kimi_k2": ["<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_middle|>", "<|im_end|>"],
-    "deepseek": ["<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<\uff5cend\u2581of\u2581sentence\uff5c>"]
-    + ["<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>"],
+    "deepseek": ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"],
     "unmaskable": ["<|im_end|>"],
 }
 TEXT = [

@@ -85,7 +85,19 @@ def test_reasoning_that_the_template_drops_is_no_part_of_the_answer():
 
 
 def test_a_template_without_header_for_the_next_turn():
-    assert spans_of("alternating", CHAT) == [" " + m["content"] + "</s>" for m in CHAT if m["role"] == "assistant"]
+    assert spans_of("alternating", CHAT) == [m["content"] + "</s>" for m in CHAT if m["role"] == "assistant"]
+
+
+def test_a_header_that_the_template_does_not_add_when_asked_is_not_trained_on():
+    render = renderer("chatml")
+
+    def deaf(messages, add_generation_prompt):
+        return render(messages, False)
+
+    full = render(CHAT, False)
+    assert assistant_spans(deaf, full, CHAT, SPECIALS["chatml"]) == assistant_spans(
+        render, full, CHAT, SPECIALS["chatml"]
+    )
 
 
 def test_a_template_that_rewrites_answers_is_refused():

@@ -1,0 +1,318 @@
+"""Extraction end to end: what is written, what a second run does, and what survives damage."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+import torch
+
+from aerie_host.outcome import JobError, UsageError
+from tests.host.conftest import ANSWERS, LAYERS
+
+ALL = {f"data_{n}.pt" for n in range(len(ANSWERS))}
+
+
+def test_files_manifest_and_report(extraction):
+    outcome = extraction.run()
+    assert not outcome.failed
+    assert outcome.changed
+    assert set(extraction.digests()) == ALL
+    manifest = json.loads((extraction.output / "manifest.json").read_text())
+    assert manifest["layers"] == LAYERS
+    assert manifest["convention"] == "output of decoder layer id (0-based), update plus residual, before the final norm"
+    assert (manifest["stack"], manifest["lock"], manifest["series"]) == ("test", "l", "s")
+    for item in manifest["samples"]:
+        data = torch.load(extraction.output / item["file"], weights_only=True)
+        assert list(data) == ["input_ids", "hidden_states", "loss_mask"]
+        assert len(data["input_ids"]) == item["length"]
+        assert int(data["loss_mask"].sum()) == item["trainable"]
+        assert [tuple(states.shape) for states in data["hidden_states"]] == [(item["length"], 64)] * 4
+        assert {states.dtype for states in data["hidden_states"]} == {torch.bfloat16}
+    assert outcome.data["tokens"] == sum(item["length"] for item in manifest["samples"])
+    batches = extraction.loads[0].calls
+    assert all(sum(lengths) <= 150 or len(lengths) == 1 for lengths in batches)
+
+
+def test_a_file_holds_its_own_rows_and_not_the_batch_they_were_cut_from(extraction):
+    extraction.write_data(["Yes.", "In Norway " * 60])
+    extraction.run(token_budget=4000, max_length=3000)
+    item = json.loads((extraction.output / "manifest.json").read_text())["samples"][0]
+    rows = 4 * item["length"] * 64 * 2
+    assert len(extraction.loads[0].calls) == 1
+    assert item["bytes"] <= 1.1 * (rows + 16 * item["length"]) + 4096
+
+
+def test_a_second_run_finds_nothing_to_do_without_loading_anything(extraction):
+    extraction.run()
+    before = extraction.digests()
+    for check in (True, False):
+        outcome = extraction.run(check=check)
+        assert (outcome.changed, outcome.failed) == (False, False)
+        assert "nothing to extract" in outcome.message
+    assert len(extraction.loads) == 1
+    assert extraction.digests() == before
+
+
+def test_check_mode_writes_nothing(extraction):
+    assert extraction.run(check=True).changed
+    assert not extraction.output.exists()
+
+
+def test_damage_is_mended_and_what_was_whole_stays(extraction):
+    extraction.run()
+    before = extraction.digests()
+    path = extraction.output
+    (path / "data_1.pt").unlink()
+    (path / "data_2.pt").write_bytes((path / "data_2.pt").read_bytes()[:-100])
+    content = bytearray((path / "data_3.pt").read_bytes())
+    content[len(content) // 2] ^= 1
+    (path / "data_3.pt").write_bytes(content)
+    (extraction.folder.temporary / "data_4.partial").write_bytes(b"half")
+    outcome = extraction.run()
+    after = extraction.digests()
+    assert outcome.data["redone"] == {"file altered": 1, "file missing": 1, "file of another size": 1}
+    assert (outcome.data["extracted"], outcome.data["kept"], outcome.data["leftovers_removed"]) == (3, 4, 1)
+    assert {name: value[0] for name, value in after.items()} == {name: value[0] for name, value in before.items()}
+    assert [after[n] == before[n] for n in sorted(ALL)] == [True, False, False, False, True, True, True]
+    assert not list(extraction.folder.temporary.iterdir())
+    assert extraction.run().data["nothing_to_do"]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"layer_ids": [0, 2, 3, 5]}, r"layers \(\[0, 2, 4, 5\] -> \[0, 2, 3, 5\]\)"),
+        ({"max_length": 399}, "samples"),
+        ({"identity": {"stack": "other", "lock": "l", "series": "s"}}, "stack"),
+        ({"identity": {"stack": "test", "lock": "l", "series": "t"}}, r"series \(s -> t\)"),
+        ("data", "data"),
+        ("model", "model"),
+    ],
+)
+def test_other_inputs_are_refused_by_name_and_nothing_is_touched(extraction, tmp_path, change, named):
+    extraction.run()
+    before = extraction.digests()
+    if change == "data":
+        extraction.write_data([*ANSWERS[:-1], "another"])
+        change = {}
+    elif change == "model":
+        shutil.copytree(extraction.spec["model"], tmp_path / "model")
+        weights = tmp_path / "model/model.safetensors"
+        content = bytearray(weights.read_bytes())
+        content[-1] ^= 1
+        weights.write_bytes(content)
+        change = {"model": str(tmp_path / "model")}
+    for check in (True, False):
+        with pytest.raises(JobError, match=f"changed: {named}"):
+            extraction.run(check=check, **change)
+    assert extraction.digests() == before
+    outcome = extraction.run(overwrite=True, **change)
+    assert (outcome.data["extracted"], outcome.data["overwritten"]) == (len(ANSWERS), len(ANSWERS))
+
+
+def test_foreign_files_stop_the_job_and_stay(extraction):
+    extraction.run()
+    (extraction.output / "data_99.pt").write_bytes(b"mine")
+    with pytest.raises(JobError, match=r"not its samples: data_99\.pt"):
+        extraction.run()
+    assert (extraction.output / "data_99.pt").read_bytes() == b"mine"
+
+
+def broken(extraction, change):
+    """Let the generator's results be changed before they are written."""
+    original = extraction.generator
+
+    def make(job):
+        generator = original(job)
+        generate = generator.generate
+
+        def other(batch):
+            results = generate(batch)
+            change(results)
+            return results
+
+        generator.generate = other
+        return generator
+
+    extraction.generator = make
+
+
+def nan(results):
+    results[0]["hidden_states"][1][3, 5] = float("nan")
+
+
+def infinite(results):
+    results[0]["hidden_states"][-1][0, 0] = float("inf")
+
+
+def short(results):
+    results[0]["hidden_states"][2] = results[0]["hidden_states"][2][:-1]
+
+
+def float32(results):
+    results[0]["hidden_states"][0] = results[0]["hidden_states"][0].float()
+
+
+def one_layer(results):
+    results[0]["hidden_states"] = list(results[0]["hidden_states"][0])
+
+
+def other_order(results):
+    results.reverse()
+    results.append(results[0])
+
+
+def other_tokens(results):
+    results[0]["input_ids"] = results[0]["input_ids"].flip(0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (nan, r"layer 2: not finite in row 3"),
+        (infinite, r"layer 5: not finite in row 0"),
+        (short, r"layer 4: shape \(\d+, 64\), wanted"),
+        (float32, r"layer 0: torch.float32, wanted torch.bfloat16"),
+        (one_layer, r"\d+ layers came back, 4 were asked"),
+        (other_order, r"results came back for"),
+        (other_tokens, r"carries other tokens"),
+    ],
+)
+def test_a_wrong_state_never_reaches_the_disk(extraction, change, message):
+    broken(extraction, change)
+    with pytest.raises(JobError, match=message):
+        extraction.run()
+    assert extraction.digests() == {}
+    assert not extraction.folder.manifest.exists()
+
+
+def test_lines_without_a_sample_fail_the_job_unless_allowed(extraction):
+    extraction.write_data(ANSWERS, extra='{"messages": [')
+    with pytest.raises(JobError, match=r"1 lines give no sample, at most 0 may: line 8: broken JSON"):
+        extraction.run()
+    assert extraction.digests() == {}
+    outcome = extraction.run(max_skipped=1)
+    assert not outcome.failed
+    assert len(extraction.digests()) == len(ANSWERS)
+    assert (
+        "line 8" in json.loads(extraction.folder.manifest.read_text())["skipped"][0]["reason"]
+        or outcome.data["skipped"]
+    )
+
+
+def test_the_disk_is_measured_before_the_model_is_loaded(extraction, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage(10**12, 0, 1000))
+    with pytest.raises(JobError, match=r"before loading the model: 7 samples take 0\.00 GB"):
+        extraction.run()
+    assert extraction.loads == []
+
+
+def test_a_disk_that_fills_while_running_leaves_a_state_to_go_on_from(extraction, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    free = iter([10**12, 10**12, 1000])
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda _path: usage(10**12, 0, next(free)))
+        with pytest.raises(JobError, match="while running"):
+            extraction.run()
+    done = extraction.digests()
+    assert 0 < len(done) < len(ANSWERS)
+    outcome = extraction.run()
+    assert outcome.data["kept"] == len(done)
+    assert {name: extraction.digests()[name] for name in done} == done
+
+
+def test_a_write_that_fails_half_way_leaves_no_half_file(extraction):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, hard))
+        with pytest.raises(JobError, match="could not be written: File too large"):
+            extraction.run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, previous)
+    assert list(extraction.folder.temporary.iterdir()) == []
+    for name in extraction.digests():
+        torch.load(extraction.output / name, weights_only=True)
+    assert extraction.run().data["samples"] == len(ANSWERS)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_an_output_that_is_a_file(extraction, check):
+    extraction.output.write_text("a file")
+    with pytest.raises(JobError, match="is a file"):
+        extraction.run(check=check)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layer_ids": [0, 6]}, r"layers \[6\] do not exist: the model has 0 to 5"),
+        ({"layer_ids": [5, 5]}, "name one twice"),
+        ({"layer_ids": [-1]}, "do not exist"),
+        ({"max_length": 1}, "at least 2"),
+        ({"on_too_long": "cut"}, "one of error, truncate, skip"),
+        ({"data": "/nowhere.jsonl"}, "is not there"),
+    ],
+)
+def test_senseless_requests_are_refused(extraction, change, message):
+    with pytest.raises(UsageError, match=message):
+        extraction.run(check=True, **change)
+
+
+def test_the_default_layers_of_a_small_model_are_refused_where_they_collide(extraction):
+    # 2, 6 // 2, 6 - 3 and 5: layer 3 twice.
+    with pytest.raises(UsageError, match=r"default layers of a model with 6 layers, \[2, 3, 3, 5\]"):
+        extraction.run(check=True, layer_ids=[])
+
+
+DRIVER = """
+import json, sys, time
+sys.path[:0] = json.loads(sys.argv[1])
+from aerie_host import extract, states
+from aerie_host.spec import Spec
+from tests.host.transformers_generator import TransformersGenerator
+def load(job, folder):
+    generator = TransformersGenerator(str(job.model), job.layers)
+    print("loaded", flush=True)
+    return states.GeneratorSource(generator, states.SampleWriter(folder, job.layers, job.facts.hidden_size))
+extract._load = load
+outcome = extract.run(Spec(json.loads(sys.argv[2]), "extract"), False)
+sys.exit(outcome.failed)
+"""
+
+
+def test_killed_at_any_moment_nothing_is_lost_and_nothing_done_twice(extraction):
+    extraction.write_data([f"Answer {n} " * (n % 9 + 1) for n in range(40)])
+    spec = json.dumps({**extraction.spec, "token_budget": 100})
+    root = str(Path(__file__).parents[2])
+    command = [sys.executable, "-c", DRIVER, json.dumps([root, f"{root}/host"]), spec]
+    chance = random.Random(4)  # noqa: S311 - any moment will do
+    finished: dict[str, tuple[str, int]] = {}
+    for _ in range(6):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            process.stdout.readline()
+            time.sleep(chance.uniform(0, 0.25))
+            os.kill(process.pid, signal.SIGKILL)
+        journal = {entry.file for entry in extraction.folder.read_journal().values()}
+        now = extraction.digests()
+        assert {name: now[name] for name in finished} == finished
+        finished = {name: now[name] for name in journal}
+    extract_again = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert extract_again.returncode == 0, extract_again.stderr
+    now = extraction.digests()
+    assert set(now) == {f"data_{n}.pt" for n in range(40)}
+    assert {name: now[name] for name in finished} == finished
+    assert extraction.run(token_budget=100).data["nothing_to_do"]

@@ -1,0 +1,81 @@
+"""What training reads from an extracted folder, through the code of speculators."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from aerie_host import train_smoke
+from aerie_host.files import write_json
+from aerie_host.outcome import JobError
+from aerie_host.spec import Spec
+
+pytest.importorskip("speculators")
+
+
+def ready(extraction, **more):
+    spec = {"output": str(extraction.output), "max_length": 128, "steps": 0, **more}
+    return train_smoke.run(Spec(spec, "train-smoke"), False)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_an_extracted_folder_is_ready(extraction, dtype):
+    extraction.run()
+    outcome = ready(extraction, dtype=dtype)
+    assert not outcome.failed, outcome.as_document()
+    assert {check["name"]: check["found"] for check in outcome.checks.as_list()}[
+        "dtype in training"
+    ] == f"torch.{dtype}"
+
+
+def test_a_small_draft_learns_from_it(extraction):
+    extraction.run()
+    outcome = ready(extraction, steps=3, max_length=256)
+    assert not outcome.failed, outcome.as_document()
+    losses = outcome.data["draft"]["losses"]
+    assert losses[-1] < losses[0]
+
+
+def edit(extraction, change, name="data_1.pt"):
+    path = extraction.output / name
+    data = torch.load(path, weights_only=True)
+    change(data)
+    torch.save(data, path)
+
+
+def test_states_of_another_dtype_on_disk_are_seen(extraction):
+    extraction.run()
+    edit(extraction, lambda data: data.update(hidden_states=[states.float() for states in data["hidden_states"]]))
+    failed = {check["name"]: check["found"] for check in ready(extraction).checks.failed}
+    assert failed == {"dtype on disk": "data_1.pt"}
+
+
+def test_a_foreign_file_that_training_would_take_is_seen(extraction):
+    extraction.run()
+    torch.save({}, extraction.output / "stray.pt")
+    # The dataset itself dies on it, or the list of files tells: either way the folder is not ready.
+    try:
+        failed = [check["name"] for check in ready(extraction).checks.failed]
+    except (KeyError, RuntimeError):
+        failed = ["files that training finds"]
+    assert "files that training finds" in failed
+
+
+def test_true_lengths_and_not_those_guessed_from_file_sizes(extraction):
+    extraction.write_data(["Yes.", "In Norway " * 25])
+    extraction.run()
+    outcome = ready(extraction)
+    assert not outcome.failed
+    lengths = [item["length"] for item in json.loads(extraction.folder.manifest.read_text())["samples"]]
+    assert lengths[1] > 1.5 * lengths[0]
+
+
+def test_without_an_extraction_nothing_is_ready(extraction):
+    with pytest.raises(JobError, match="extract first"):
+        ready(extraction)
+    extraction.folder.create()
+    write_json(extraction.folder.manifest, {"samples": [], "hidden_size": 64, "layers": [0]})
+    with pytest.raises(JobError, match="finds no file"):
+        ready(extraction)
