@@ -10,9 +10,11 @@ STATUSES = ("pass", "fail", "warn", "n/a")
 class ResultSink(Protocol):
     """The two ways out of an Ansible module; ``AnsibleModule`` has them."""
 
-    def exit_json(self, **kwargs: Any) -> Any: ...
+    def exit_json(self, **kwargs: Any) -> Any:
+        """End well."""
 
-    def fail_json(self, msg: str, **kwargs: Any) -> Any: ...
+    def fail_json(self, msg: str, **kwargs: Any) -> Any:
+        """End with a failure."""
 
 
 class Checks:

@@ -10,13 +10,14 @@ from ansible.module_utils.aerie.patching import commit, dist, report
 from ansible.module_utils.aerie.patching import plan as planning
 from ansible.module_utils.aerie.patching.compiles import syntax_faults
 from ansible.module_utils.aerie.patching.lock import LockedError, environment_lock
+from ansible.module_utils.aerie.patching.problems import Problem
 from ansible.module_utils.aerie.patching.request import ABSENT, AUDITED, PRESENT, Request, Result
 from ansible.module_utils.aerie.patching.store import Memory, Store, Written
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ansible.module_utils.aerie.patching.plan import DistPlan, Problem
+    from ansible.module_utils.aerie.patching.plan import DistPlan
     from ansible.module_utils.aerie.patching.series import Series
 
 
@@ -153,7 +154,7 @@ def _not_installed(request: Request, plan: DistPlan, result: Result) -> None:
 
 def _syntax_problem(path: str, text: str) -> Problem:
     remedy = "mend the patch that makes this file; nothing was changed"
-    return planning.Problem(f"file {path}", f"the patched file does not compile: {text}", "Python", remedy, path)
+    return Problem(f"file {path}", f"the patched file does not compile: {text}", "Python", remedy, path)
 
 
 def _apply(root: Path, store: Store, plans: list[DistPlan], changes: list[commit.Change], stale: list[Path]) -> None:

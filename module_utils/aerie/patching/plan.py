@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ansible.module_utils.aerie.patching import diff, dist, fold
+from ansible.module_utils.aerie.patching import diff, dist, fold, problems
 from ansible.module_utils.aerie.patching.bytecode import stale_copies
 from ansible.module_utils.aerie.patching.commit import Change
 from ansible.module_utils.aerie.patching.files import read_or_none
+from ansible.module_utils.aerie.patching.problems import Problem
 from ansible.module_utils.aerie.patching.store import Memory, Written
 
 if TYPE_CHECKING:
@@ -42,17 +43,6 @@ class FileState:
     def target_digest(self) -> str | None:
         """The digest of what should be on disk."""
         return None if self.target is None else dist.sha256(self.target)
-
-
-@dataclass
-class Problem:
-    """Why nothing may be written, in the words of a check."""
-
-    name: str
-    found: str
-    wanted: str
-    remedy: str
-    file: str | None = None
 
 
 @dataclass
@@ -93,7 +83,7 @@ def make(root: Path, name: str, series: list[Series], store: Store, absent: bool
         return plan
     memory = store.memory(name)
     if not absent:
-        _check_versions(plan)
+        plan.problems += problems.other_versions(plan)
     record = _read_record(plan, memory, store)
     fits = [one for one in series if one.version == plan.distribution.version]
     # Rolling back another version touches only what is recorded; a series for it says nothing about it.
@@ -108,20 +98,6 @@ def make(root: Path, name: str, series: list[Series], store: Store, absent: bool
         return plan
     _plan_changes(plan, {} if absent else modules, absent)
     return plan
-
-
-def _check_versions(plan: DistPlan) -> None:
-    installed = plan.distribution
-    for one in plan.series:
-        if installed is not None and one.version != installed.version:
-            plan.problems.append(
-                Problem(
-                    f"series {one.name}",
-                    f"{one.distribution} {installed.version} is installed",
-                    f"{one.distribution} {one.version}, for which the series was made",
-                    f"install {one.distribution}=={one.version}, or choose the series for {installed.version}",
-                )
-            )
 
 
 def _read_record(plan: DistPlan, memory: Memory, store: Store) -> dist.Record:
@@ -236,7 +212,7 @@ def _classify(plan: DistPlan, after: dict[str, bytes | None], memory: Memory, ab
             known.update(written.digests)
         if not file.pristine_known:
             file.state = MISSING if file.current is None else DRIFTED
-            plan.problems.append(_no_pristine(plan, file))
+            plan.problems.append(problems.no_pristine(plan, file))
         elif file.current_digest == file.target_digest:
             file.state = OK
         elif file.current_digest == file.pristine_digest:
@@ -246,47 +222,7 @@ def _classify(plan: DistPlan, after: dict[str, bytes | None], memory: Memory, ab
         else:
             file.state = DRIFTED
             if not restore:
-                plan.problems.append(_drift(plan, file))
-
-
-def _no_pristine(plan: DistPlan, file: FileState) -> Problem:
-    found = (
-        "no file" if file.current is None else f"sha256 {file.current_digest}, an edit that the series does not know"
-    )
-    return Problem(
-        f"file {file.path}",
-        found + ", and no pristine copy",
-        f"sha256 {file.pristine_digest}, the pristine file",
-        f"reinstall {plan.name} (uv pip install --reinstall --no-deps), then run again",
-        file.path,
-    )
-
-
-def lost_patches(plan: DistPlan, file: FileState) -> list[str]:
-    """The patches whose probes hold in the target of ``file`` and not in what is on disk."""
-    lost = []
-    for series in plan.series:
-        for patch in series.patches:
-            greps = [grep for grep in patch.greps if grep.file == file.path]
-            gone = [g for g in greps if fold.grep_holds(file.target, g) and not fold.grep_holds(file.current, g)]
-            lost += [f"{patch.id} (its probe {grep.pattern!r} fails)" for grep in gone[:1]]
-    return lost
-
-
-def _drift(plan: DistPlan, file: FileState) -> Problem:
-    found = "no file" if file.current is None else f"sha256 {file.current_digest}"
-    lost = lost_patches(plan, file)
-    if lost:
-        found += f"; no longer in it: {', '.join(lost)}"
-    wanted = "no file" if file.target is None else f"sha256 {file.target_digest}"
-    return Problem(
-        f"file {file.path}",
-        found,
-        wanted,
-        "somebody changed the file: look at the difference, then overwrite it with on_drift=restore, "
-        f"or put the edit into the series; a reinstall of {plan.name} also helps",
-        file.path,
-    )
+                plan.problems.append(problems.drift(plan, file))
 
 
 def _set_patch_states(plan: DistPlan, outcomes: list[PatchState], absent: bool) -> None:
@@ -305,19 +241,8 @@ def _set_patch_states(plan: DistPlan, outcomes: list[PatchState], absent: bool) 
             outcome.state == fold.OBSOLETE and not outcome.patch.keep_when_obsolete
         )
         if bad and not absent:
-            plan.problems.append(_misfit(outcome))
+            plan.problems.append(problems.misfit(outcome))
         plan.patches.append(outcome)
-
-
-def _misfit(outcome: PatchState) -> Problem:
-    remedies = {
-        fold.OBSOLETE: "drop the patch from the series, or say keep_when_obsolete: <reason>",
-        fold.CONFLICTS: "refresh the series against this release",
-        fold.MISSING: "the release has no such file: make the patch anew or drop it",
-    }
-    file = outcome.patch.paths[0]
-    found = f"{outcome.state}: {outcome.note}"
-    return Problem(f"patch {outcome.patch.id}", found, "applied", remedies[outcome.state], file)
 
 
 def _plan_changes(plan: DistPlan, modules: dict[str, bytes], absent: bool) -> None:

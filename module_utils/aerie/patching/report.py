@@ -10,7 +10,8 @@ from ansible.module_utils.aerie.patching import plan as planning
 from ansible.module_utils.aerie.patching.request import ABSENT, AUDITED, Request, Result
 
 if TYPE_CHECKING:
-    from ansible.module_utils.aerie.patching.plan import DistPlan, Problem
+    from ansible.module_utils.aerie.patching.plan import DistPlan
+    from ansible.module_utils.aerie.patching.problems import Problem
 
 _LONGEST_DIFF = 60
 
