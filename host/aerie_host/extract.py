@@ -22,6 +22,7 @@ from aerie_host.job import DTYPE, ExtractionJob, read_job
 from aerie_host.model_facts import CONVENTION
 from aerie_host.outcome import JobError, Outcome, UsageError
 from aerie_host.samples import Encoder, Prepared, Sample, listed, prepare
+from aerie_host.summaries import Throughput
 
 if TYPE_CHECKING:
     from aerie_host.spec import Spec
@@ -127,6 +128,7 @@ class _Done:
     entries: list[Entry] = dataclasses.field(default_factory=list)
     start_seconds: float = 0.0
     seconds: float = 0.0
+    throughput: Throughput = dataclasses.field(default_factory=Throughput)
 
 
 def _extract(job: ExtractionJob, folder: Folder, todo: list[Sample], kept: int) -> _Done:
@@ -155,6 +157,7 @@ def _extract(job: ExtractionJob, folder: Folder, todo: list[Sample], kept: int) 
             folder.append(entries)
             done.entries += entries
             progress.add(len(entries), sum(entry.length for entry in entries), sum(entry.bytes for entry in entries))
+            done.throughput.add(progress.extracting_seconds, sum(entry.length for entry in entries))
             state = progress.state
             say(
                 f"{state['samples']}/{state['total']} samples, {state['tokens_per_s']} tokens/s, "
@@ -265,6 +268,7 @@ def _work(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Ou
         "overwritten": cleared,
         "nothing_to_do": False,
         "tokens_per_s": round(tokens / done.seconds, 1) if done.seconds else None,
+        "throughput": done.throughput.points(),
         "start_seconds": round(done.start_seconds, 1),
         "seconds": round(done.seconds, 1),
         "loss_mask": encoder.method,

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,10 @@ def vision_operator() -> Verdict:
 
     versions = f"torchvision {metadata.version('torchvision')} with torch {metadata.version('torch')}"
     remedy = f"install the torchvision that was built for torch {metadata.version('torch')} (tag provision)"
+    # An earlier import that broke off left half of the package behind, and importing that says nothing.
+    if not hasattr(sys.modules.get("torchvision"), "ops"):
+        for name in [one for one in sys.modules if one.split(".")[0] == "torchvision"]:
+            del sys.modules[name]
     try:
         import_module("torchvision")
         boxes = torch.tensor([[0.0, 0.0, 2.0, 2.0], [0.0, 0.0, 2.0, 2.1], [5.0, 5.0, 6.0, 6.0]])

@@ -145,6 +145,13 @@ def bare_import() -> float:
 
 def judge(document: dict[str, Any], owners: dict[str, Any], checks: Checks) -> None:
     """Turn the child's document into checks; ``owners`` names the patch that promises a symbol."""
+    # Misfits first: a broken torchvision fails nearly every import, and is what has to be mended.
+    for one in document["checks"]:
+        if one["error"]:
+            checks.add(one["name"], "fail", one["error"], "a check that ends", _remedy(one["name"]), *_where(one))
+        else:
+            status, found, wanted, remedy = one["value"]
+            checks.add(one["name"], status, found, wanted, remedy, seconds=one["seconds"])
     broken = [one for one in document["common"] if one["error"]]
     for one in broken:
         checks.add(f"import {one['name']}", "fail", one["error"], "an import", _remedy(one["name"]), *_where(one))
@@ -156,12 +163,6 @@ def judge(document: dict[str, Any], owners: dict[str, Any], checks: Checks) -> N
             f"import {name}", ok, one["value"] if ok else one["error"], "a name that can be imported",
             "" if ok else remedy, *_where(one), seconds=one["seconds"],
         )  # fmt: skip
-    for one in document["checks"]:
-        if one["error"]:
-            checks.add(one["name"], "fail", one["error"], "a check that ends", _remedy(one["name"]), *_where(one))
-        else:
-            status, found, wanted, remedy = one["value"]
-            checks.add(one["name"], status, found, wanted, remedy, seconds=one["seconds"])
 
 
 def _where(one: dict[str, Any]) -> tuple[str | None, int | None]:

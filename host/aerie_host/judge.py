@@ -14,6 +14,7 @@ from aerie_host.folder import Folder
 from aerie_host.model_facts import read_facts
 from aerie_host.outcome import JobError, Outcome, UsageError
 from aerie_host.sample_file import PROPERTIES, Expected, inspect
+from aerie_host.summaries import LayerStatistics, histogram
 
 if TYPE_CHECKING:
     from aerie_host.spec import Spec
@@ -89,12 +90,12 @@ def _whole(checks: Checks, folder: Folder, manifest: dict[str, Any], asked: Aske
         )
 
 
-def _files(checks: Checks, folder: Folder, expected: list[Expected]) -> set[str]:
+def _files(checks: Checks, folder: Folder, expected: list[Expected], statistics: LayerStatistics) -> set[str]:
     """Checks of every file; returns the names of those with a flaw."""
     flaws: dict[str, list[str]] = {name: [] for name in PROPERTIES}
     flawed = set()
     for one in expected:
-        for flaw in inspect(folder.path, one):
+        for flaw in inspect(folder.path, one, statistics.add):
             flaws[flaw.prop].append(flaw.text)
             flawed.add(one.file)
     for name, problems in flaws.items():
@@ -134,7 +135,7 @@ def _reference(checks: Checks, folder: Folder, chosen: list[Expected], model: Pa
         wanted = f"at most {typical_bound(layer):.4f} and {worst_bound(layer):.4f}, and no layer nearer"
         remedy = "the extraction is wrong: look at the patches (--tags verify)"
         checks.require(f"layer {layer} equals Transformers", not problems, _several(problems) or found, wanted, remedy)
-        by_layer.append({"layer": layer, "median": median, "worst": worst})
+        by_layer.append({"layer": layer, "median": median, "worst": worst, "bound": worst_bound(layer)})
     seconds = round(time.monotonic() - began, 1)
     result = {"files": len(chosen), "layers": by_layer, "seconds": seconds}
     result["largest_median_row"] = max(one["median"] for one in by_layer)
@@ -162,9 +163,12 @@ def run(spec: Spec, check: bool) -> Outcome:
     except (KeyError, TypeError) as error:
         raise JobError(f"{folder.manifest} is no manifest of this program: {error!r}") from error
     _whole(checks, folder, manifest, Asked(layers, hidden_size, _samples_in(data_file, max_samples)))
-    flawed = _files(checks, folder, expected)
+    statistics = LayerStatistics(manifest["layers"])
+    flawed = _files(checks, folder, expected, statistics)
     tokens = sum(one.length for one in expected)
     data: dict[str, Any] = {"output": str(folder.path), "samples": len(expected), "tokens": tokens}
+    data["statistics"] = statistics.as_list()
+    data["lengths"] = histogram([one.length for one in expected])
     summary = f"{len(expected):,} samples, {tokens:,} tokens judged"
     sound = [one for one in expected if one.file not in flawed]
     if reference_samples and sound:

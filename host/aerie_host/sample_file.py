@@ -12,6 +12,7 @@ import torch
 from aerie_host.files import sha256_file
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 KEYS = {"input_ids", "hidden_states", "loss_mask"}
@@ -163,8 +164,8 @@ def flaws_of(data: dict[str, Any], expected: Expected) -> list[Flaw]:
     return flaws + _distinct(states, expected.layers)
 
 
-def inspect(folder: Path, expected: Expected) -> list[Flaw]:
-    """Every flaw of one file, each text beginning with its name."""
+def inspect(folder: Path, expected: Expected, seen: Callable[[list[torch.Tensor]], None] | None = None) -> list[Flaw]:
+    """Every flaw of one file, each text beginning with its name; ``seen`` gets the states of a file without any."""
     path = folder / expected.file
     if not path.is_file():
         return [Flaw(READABLE, f"{expected.file} is missing")]
@@ -172,7 +173,10 @@ def inspect(folder: Path, expected: Expected) -> list[Flaw]:
     if sha256_file(path) != expected.sha256:
         flaws.append(Flaw(DIGEST, "differs from the manifest"))
     try:
-        flaws += flaws_of(load(path), expected)
+        data = load(path)
+        flaws += flaws_of(data, expected)
+        if seen is not None and not flaws:
+            seen(data["hidden_states"])
     except ValueError as error:
         flaws.append(Flaw(READABLE, str(error)))
     return [Flaw(flaw.prop, f"{expected.file}: {flaw.text}") for flaw in flaws]

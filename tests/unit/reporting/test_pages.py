@@ -92,8 +92,9 @@ def test_the_page_holds_everything_and_needs_nothing() -> None:
     page = pages.html(FULL)
     for text in (
         "call of X", "speculators/x.py:7", "apply the series", "0001-a", "A title", "1, 5b", "applied",
-        "2.10.0", "18,432", "412", "0.91%", "UserWarning", "old &lt;name&gt;", "Norm and spread per layer", "Throughput over time",
-        "Samples by length", "Difference from the reference per layer", "prefers-color-scheme: dark",
+        "2.10.0", "18,432", "412", "0.91%", "UserWarning", "old &lt;name&gt;", "Norm and spread per layer",
+        "Throughput over time", "Samples by length", "Difference from the reference per layer",
+        "prefers-color-scheme: dark",
     ):  # fmt: skip
         assert text in page, text
     assert page.count("<svg") == 4
