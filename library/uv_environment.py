@@ -199,6 +199,10 @@ def main() -> None:
     except tool.ToolError as error:
         refuse(module, "build", str(error), f"the stack {demand.stack} installed", NETWORK)
         return
+    except build.BusyError as error:
+        remedy = "wait for it to end, or end it: playbooks/stop.yml"
+        refuse(module, "build", str(error), "an environment that nothing runs in", remedy)
+        return
     except BlockingIOError:
         refuse(module, "build", f"another run builds in {demand.path}.d", "one run at a time", "wait for it to end")
         return

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Mapping
 
+from ansible.module_utils.aerie import processes
 from ansible.module_utils.aerie.environment import locked, tool
 from ansible.module_utils.aerie.environment.locked import Difference, Has, Wanted
 from ansible.module_utils.aerie.environment.places import Places, finish, remove
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROBE = "import platform; print(platform.python_version())"
+
+
+class BusyError(Exception):
+    """A job of ours runs in the environment that would be replaced."""
 
 
 @dataclass
@@ -126,6 +131,9 @@ def converge(demand: Demand, check_mode: bool) -> Outcome:
         outcome.after = {name: one.version for name, one in wants.items()}
         outcome.data = {"wanted": len(wants)}
         return _timed(outcome, started)
+    busy = jobs_in(places)
+    if busy:
+        raise BusyError(f"{demand.path} is in use by our job, pid {', '.join(map(str, busy))}")
     with places.locked():
         clean(places, outcome)
         ready = reusable(places, demand, current) or build(places, demand)
@@ -140,6 +148,20 @@ def converge(demand: Demand, check_mode: bool) -> Outcome:
     outcome.python = python_version(str(ready / "bin" / "python"))
     outcome.data = {"wanted": len(outcome.after)}
     return _timed(outcome, started)
+
+
+def jobs_in(places: Places) -> list[int]:
+    """Our jobs that run in the environment: they import and start workers through the link, also later."""
+    roots = (f"{places.path}/", f"{places.folder}/")
+    found = []
+    for entry in processes.PROC.iterdir():
+        if not entry.name.isdigit() or processes.marker_of(int(entry.name)) is None:
+            continue
+        with contextlib.suppress(OSError):  # it has just ended
+            program = (entry / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
+            if program.startswith(roots):
+                found.append(int(entry.name))
+    return sorted(found)
 
 
 def _timed(outcome: Outcome, started: float) -> Outcome:

@@ -248,6 +248,21 @@ def test_two_runs_do_not_build_at_once(demand: Make, tmp_path: Path) -> None:
     assert build.converge(demand(), check_mode=False).changed
 
 
+def test_an_environment_with_a_running_job_is_not_replaced(demand: Make, tmp_path: Path, wheels: Wheels) -> None:
+    build.converge(demand(), check_mode=False)
+    newer = demand(make_lock(alpha=wheels.pin("alpha", "1.1")))
+    python = str(tmp_path / "env" / "bin" / "python")
+    variables = {**os.environ, "AERIE_JOB": "x"}
+    with subprocess.Popen([python, "-c", "print(1, flush=True); input()"], stdin=-1, stdout=-1, env=variables) as job:
+        assert job.stdout is not None
+        job.stdout.readline()
+        with pytest.raises(build.BusyError, match=str(job.pid)):
+            build.converge(newer, check_mode=False)
+        assert not build.converge(demand(), check_mode=False).changed
+        job.kill()
+    assert build.converge(newer, check_mode=False).changed
+
+
 def test_other_python_minor_builds_anew(demand: Make, tmp_path: Path) -> None:
     build.converge(demand(), check_mode=False)
     impossible = demand(python_versions=">=3.99")
