@@ -86,9 +86,12 @@ class Bench:
         if result.checks.failed:
             raise mutating.CannotMutateError(str(result.checks.failed[0]))
 
-    def judge(self, raws: list[dict[str, Any]], about: str) -> tuple[str, str]:
-        """The first rung that fails and what it says; ("", "") when none does."""
-        failed = self.audit(raws)
+    def judge(self, raws: list[dict[str, Any]], about: str, forgotten: str = "") -> tuple[str, str]:
+        """The first rung that fails and what it says; ("", "") when none does.
+
+        ``forgotten`` names a patch of whose faults the stack shall know nothing.
+        """
+        failed = self.audit(raws, forgotten)
         if failed:
             return "audit", sentence(failed, about)
         for rung in HOST_RUNGS:
@@ -98,15 +101,22 @@ class Bench:
                     return rung, sentence(failed, about)
         return "", ""
 
-    def audit(self, raws: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def audit(self, raws: list[dict[str, Any]], forgotten: str = "") -> list[dict[str, Any]]:
         """The failing checks of the audit."""
+        unknown = {
+            str(fault)
+            for one in self.series
+            for patch in one.patches
+            if patch.id == forgotten
+            for fault in patch.faults
+        }
         lock = (ROOT / "stacks" / self.stack["lock"]).read_text(encoding="utf-8")
         demand = Demand(
             environment=self.environment,
             stack=self.stack["name"],
             pins=parse(lock),
             series=[from_raw(raw) for raw in raws],
-            faults=[str(fault) for fault in self.stack["faults"]],
+            faults=[str(fault) for fault in self.stack["faults"] if str(fault) not in unknown],
             vllm_distribution=self.stack["vllm_distribution"],
         )
         return run(demand).checks.failed
@@ -131,9 +141,11 @@ class Bench:
 def sentence(failed: list[dict[str, Any]], about: str) -> str:
     """What a person reads first: a failing check that names the patch or a call, with its place."""
 
-    def rank(check: dict[str, Any]) -> tuple[bool, bool, bool]:
+    def rank(check: dict[str, Any]) -> tuple[bool, bool, bool, bool]:
         name = str(check["name"])
-        return not name.startswith("call of"), about not in name, not name.startswith("file ")
+        # A call with its place tells most, then a probe with its file, then whatever names the patch.
+        probe = name.startswith(f"probe {about}") and bool(about)
+        return not name.startswith("call of"), not probe, about not in name, not name.startswith("file ")
 
     one = min(failed, key=rank)
     place = f" ({one['file']}{':' + str(one['line']) if one.get('line') else ''})" if one.get("file") else ""
@@ -155,6 +167,20 @@ def patch_rows(bench: Bench, only: str) -> Iterator[Row]:
                 bench, "patches", patch.id, faults, "dropped from the series, series applied again",
                 dropped(bench, raw, series, pristine, patch.id, others),
             )  # fmt: skip
+
+
+def undeclared_rows(bench: Bench, only: str) -> Iterator[Row]:
+    """Each patch dropped from the series, and its faults from the stack: as if nobody had known of it."""
+    for raw, series in zip(bench.raws, bench.series, strict=True):
+        pristine = bench.pristine(series)
+        others = [one for one in bench.raws if one is not raw]
+        for patch in series.patches:
+            if not only or only in patch.id:
+                yield measured(
+                    bench, "undeclared", patch.id, ", ".join(map(str, patch.faults)),
+                    "dropped from the series, its faults from the stack",
+                    dropped(bench, raw, series, pristine, patch.id, others), forgotten=patch.id,
+                )  # fmt: skip
 
 
 def by_hand(bench: Bench, patch: Any) -> Any:
@@ -234,11 +260,11 @@ def contract_row(bench: Bench, patch: str, contract: dict[str, Any]) -> Row:
     return Row("contracts", name, "", damage, rung or NOT_CAUGHT, message, time.monotonic() - started)
 
 
-def measured(bench: Bench, group: str, name: str, faults: str, damage: str, mutate: Any) -> Row:
+def measured(bench: Bench, group: str, name: str, faults: str, damage: str, mutate: Any, forgotten: str = "") -> Row:
     """Carry out one mutation, judge it, and put the copy in order again."""
     started = time.monotonic()
     try:
-        rung, message = bench.judge(mutate(), name.split(",")[0])
+        rung, message = bench.judge(mutate(), name.split(",")[0], forgotten)
     except mutating.CannotMutateError as error:
         rung, message = "the series", f"a later patch builds on it, so it cannot be left out alone: {error}"
     finally:
@@ -250,6 +276,7 @@ TITLES = {
     "patches": "Every patch",
     "hunks": "Every hunk of every patch",
     "contracts": "Every declared contract",
+    "undeclared": "Every patch, as if nobody had known that it is needed",
 }
 
 
@@ -281,7 +308,7 @@ def main() -> int:
     parser.add_argument("--work", type=Path, help="where to copy it, on the same filesystem (default: beside it)")
     parser.add_argument("--rungs", default="imports", help="rungs after the audit: imports,truth, or none")
     parser.add_argument("--truth-spec", default="{}", help="JSON inputs of the command truth")
-    parser.add_argument("--groups", default=",".join(TITLES), help="what to break")
+    parser.add_argument("--groups", default="patches,hunks,contracts", help=f"what to break, of {', '.join(TITLES)}")
     parser.add_argument("--only", default="", help="only patches whose id holds this")
     parser.add_argument("--output", type=Path, default=ROOT / "docs/mutations.md")
     arguments = parser.parse_args()
@@ -291,7 +318,7 @@ def main() -> int:
     if broken[0]:
         print(f"the environment does not pass {broken[0]} before any mutation: {broken[1]}", file=sys.stderr)
         return 2
-    makers = {"patches": patch_rows, "hunks": hunk_rows, "contracts": contract_rows}
+    makers = {"patches": patch_rows, "hunks": hunk_rows, "contracts": contract_rows, "undeclared": undeclared_rows}
     rows = []
     for group in arguments.groups.split(","):
         for row in makers[group](bench, arguments.only):
@@ -313,7 +340,14 @@ def make_bench(arguments: argparse.Namespace) -> Bench:
     rungs = [rung for rung in arguments.rungs.split(",") if rung in HOST_RUNGS and rung in COMMANDS]
     specs = {
         "imports": {"device": stack["device"], "vllm_distribution": stack["vllm_distribution"], "symbols": promised},
-        "truth": json.loads(arguments.truth_spec),
+        "truth": {
+            "architectures": ["llama"],
+            "device": stack["device"],
+            "proofs": str(work / "proofs"),
+            "again": True,
+            "identity": {},
+            **json.loads(arguments.truth_spec),
+        },
     }
     return Bench(work, stack, raws, rungs, specs)
 
