@@ -160,10 +160,14 @@ class Evaluator:
         return file, int(line)
 
     def _text(self, symbol: Symbol) -> tuple[str, int]:
+        found = self.tree.path_of(symbol.module)
+        if symbol.kind == "module" and found is not None:
+            # Parsing a module of 6,000 lines only to search its text would cost more than all the rest.
+            return found[0].read_text(encoding="utf-8"), 1
         module = self.tree.module(symbol.module)
         if module is None:
             return "", 1
-        if symbol.node is None or symbol.kind == "module":
+        if symbol.node is None:
             return module.text, 1
         node = symbol.node
         start = getattr(node, "lineno", 1)
