@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import collections
-import dataclasses
 import faulthandler
 import os
 import shutil
@@ -16,19 +14,16 @@ from aerie_host import fingerprint as fingerprints
 from aerie_host import packing, resume
 from aerie_host.checks import Checks
 from aerie_host.conversations import read_conversations
+from aerie_host.extraction_report import Done, make_manifest, report_data, written_checks
 from aerie_host.files import write_json
-from aerie_host.folder import Entry, Folder
-from aerie_host.job import DTYPE, ExtractionJob, read_job
-from aerie_host.model_facts import CONVENTION
+from aerie_host.folder import Folder
+from aerie_host.job import ExtractionJob, read_job
 from aerie_host.outcome import JobError, Outcome, UsageError
 from aerie_host.samples import Encoder, Prepared, Sample, listed, prepare
-from aerie_host.summaries import Throughput
 
 if TYPE_CHECKING:
     from aerie_host.spec import Spec
     from aerie_host.states import StatesSource
-
-MANIFEST_VERSION = 1
 
 
 class StoppedError(JobError):
@@ -121,23 +116,13 @@ def _load(job: ExtractionJob, folder: Folder) -> StatesSource:
     return GeneratorSource(generator, SampleWriter(folder, job.layers, job.facts.hidden_size))
 
 
-@dataclasses.dataclass
-class _Done:
-    """What one run extracted, and how long that took."""
-
-    entries: list[Entry] = dataclasses.field(default_factory=list)
-    start_seconds: float = 0.0
-    seconds: float = 0.0
-    throughput: Throughput = dataclasses.field(default_factory=Throughput)
-
-
-def _extract(job: ExtractionJob, folder: Folder, todo: list[Sample], kept: int) -> _Done:
+def _extract(job: ExtractionJob, folder: Folder, todo: list[Sample], kept: int) -> Done:
     """Extract ``todo`` and journal it batch by batch."""
     from aerie_host.progress import Progress, Watchdog
 
     tokens = sum(len(sample.input_ids) for sample in todo)
     progress = Progress(job.progress or folder.state / "progress.json", len(todo) + kept, tokens, kept)
-    done = _Done()
+    done = Done()
     if not todo:
         progress.phase("finished")
         return done
@@ -171,63 +156,6 @@ def _extract(job: ExtractionJob, folder: Folder, todo: list[Sample], kept: int) 
     return done
 
 
-def _manifest(
-    job: ExtractionJob, fingerprint: dict[str, Any], prepared: Prepared, method: str, entries: list[Entry]
-) -> dict[str, Any]:
-    return {
-        "version": MANIFEST_VERSION,
-        "model": {"path": str(job.model), "digest": fingerprint["model"]},
-        "layers": job.layers,
-        "convention": CONVENTION,
-        "dtype": DTYPE,
-        "hidden_size": job.facts.hidden_size,
-        "stack": fingerprint["stack"],
-        "lock": fingerprint["lock"],
-        "series": fingerprint["series"],
-        "data": {"path": str(job.data), "digest": fingerprint["data"], "max_length": job.max_length},
-        "loss_mask": method,
-        "tokens": sum(entry.length for entry in entries),
-        "trainable": sum(entry.trainable for entry in entries),
-        "bytes": sum(entry.bytes for entry in entries),
-        "skipped": [dataclasses.asdict(entry) for entry in prepared.skipped],
-        "truncated": [dataclasses.asdict(entry) for entry in prepared.truncated],
-        "fingerprint": fingerprint,
-        "samples": [dataclasses.asdict(entry) for entry in entries],
-    }
-
-
-def _checks(job: ExtractionJob, prepared: Prepared, entries: list[Entry], written: _Done) -> Checks:
-    checks = Checks()
-    asked, found = len(prepared.samples), len(entries)
-    checks.require(
-        "samples written", asked == found, f"{found} of {asked}", f"{asked} of {asked}", file=str(job.output)
-    )
-    unread = len(prepared.skipped)
-    status = "warn" if unread else "pass"
-    text = f"{unread}: {listed(prepared.skipped)}" if unread else "0"
-    checks.add("lines without a sample", status, text, f"at most {job.max_skipped}", file=str(job.data))
-    last = job.facts.num_layers - 1
-    checks.add(
-        "last layer asked is the model's last",
-        "pass" if job.layers[-1] == last else "warn",
-        job.layers[-1],
-        last,
-        "training takes the last one asked for the target model's own last states",
-    )
-    estimate = packing.bytes_on_disk(prepared.samples, len(job.layers), job.facts.hidden_size)
-    size = sum(entry.bytes for entry in entries)
-    # Views of a batch saved whole would show here, as would a wrong estimate of the disk needed.
-    holds = 0.9 * estimate - packing.BYTES_PER_FILE * asked <= size <= estimate
-    checks.require("bytes written", holds, size, f"at most {estimate}", "a file holds more than its own rows")
-    lengths = collections.Counter(len(sample.input_ids) for sample in prepared.samples)
-    same = lengths == collections.Counter(entry.length for entry in entries)
-    checks.require("lengths written", same, "as encoded" if same else "others", "as encoded")
-    if written.entries:
-        tokens = sum(entry.length for entry in written.entries)
-        checks.add("tokens per second", "pass", round(tokens / max(written.seconds, 1e-9), 1), "reported, not enforced")
-    return checks
-
-
 def _work(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Outcome:
     """Everything after the folder is held."""
     cleared = 0
@@ -248,33 +176,19 @@ def _work(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Ou
     done = _extract(job, folder, todo, len(kept.entries))
     by_index = {**kept.entries, **{entry.index: entry for entry in done.entries}}
     entries = [by_index[sample.index] for sample in prepared.samples if sample.index in by_index]
-    checks = _checks(job, prepared, entries, done)
+    checks = written_checks(job, prepared, entries, done)
     if not checks.failed:
-        write_json(folder.manifest, _manifest(job, fingerprint, prepared, encoder.method, entries))
+        write_json(folder.manifest, make_manifest(job, fingerprint, prepared, encoder.method, entries))
+    data = report_data(job, prepared, entries, done)
+    data.update(
+        fingerprint=fingerprints.digest(fingerprint),
+        kept=len(kept.entries),
+        redone=kept.redone,
+        leftovers_removed=len(leftovers),
+        overwritten=cleared,
+        loss_mask=encoder.method,
+    )
     tokens = sum(entry.length for entry in done.entries)
-    data = {
-        "output": str(job.output),
-        "fingerprint": fingerprints.digest(fingerprint),
-        "samples": len(entries),
-        "tokens": sum(entry.length for entry in entries),
-        "trainable": sum(entry.trainable for entry in entries),
-        "bytes": sum(entry.bytes for entry in entries),
-        "layers": job.layers,
-        "hidden_size": job.facts.hidden_size,
-        "extracted": len(done.entries),
-        "kept": len(kept.entries),
-        "redone": kept.redone,
-        "leftovers_removed": len(leftovers),
-        "overwritten": cleared,
-        "nothing_to_do": False,
-        "tokens_per_s": round(tokens / done.seconds, 1) if done.seconds else None,
-        "throughput": done.throughput.points(),
-        "start_seconds": round(done.start_seconds, 1),
-        "seconds": round(done.seconds, 1),
-        "loss_mask": encoder.method,
-        "skipped": [str(entry) for entry in prepared.skipped],
-        "truncated": [str(entry) for entry in prepared.truncated],
-    }
     message = f"{len(done.entries):,} samples, {tokens:,} tokens extracted"
     if done.seconds:
         message += f", {tokens / done.seconds:,.0f} tokens/s"

@@ -1,0 +1,111 @@
+"""What an extraction says of itself: the manifest, the checks of its bookkeeping, and the numbers of the report."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from aerie_host import packing
+from aerie_host.checks import Checks
+from aerie_host.job import DTYPE, ExtractionJob
+from aerie_host.model_facts import CONVENTION
+from aerie_host.samples import Prepared, listed
+from aerie_host.summaries import Throughput
+
+if TYPE_CHECKING:
+    from aerie_host.folder import Entry
+
+MANIFEST_VERSION = 1
+
+
+@dataclasses.dataclass
+class Done:
+    """What one run extracted, and how long that took."""
+
+    entries: list[Entry] = dataclasses.field(default_factory=list)
+    start_seconds: float = 0.0
+    seconds: float = 0.0
+    throughput: Throughput = dataclasses.field(default_factory=Throughput)
+
+
+def make_manifest(
+    job: ExtractionJob, fingerprint: dict[str, Any], prepared: Prepared, method: str, entries: list[Entry]
+) -> dict[str, Any]:
+    """What ``manifest.json`` holds."""
+    return {
+        "version": MANIFEST_VERSION,
+        "model": {"path": str(job.model), "digest": fingerprint["model"]},
+        "layers": job.layers,
+        "convention": CONVENTION,
+        "dtype": DTYPE,
+        "hidden_size": job.facts.hidden_size,
+        "stack": fingerprint["stack"],
+        "lock": fingerprint["lock"],
+        "series": fingerprint["series"],
+        "data": {"path": str(job.data), "digest": fingerprint["data"], "max_length": job.max_length},
+        "loss_mask": method,
+        "tokens": sum(entry.length for entry in entries),
+        "trainable": sum(entry.trainable for entry in entries),
+        "bytes": sum(entry.bytes for entry in entries),
+        "skipped": [dataclasses.asdict(entry) for entry in prepared.skipped],
+        "truncated": [dataclasses.asdict(entry) for entry in prepared.truncated],
+        "fingerprint": fingerprint,
+        "samples": [dataclasses.asdict(entry) for entry in entries],
+    }
+
+
+def written_checks(job: ExtractionJob, prepared: Prepared, entries: list[Entry], written: Done) -> Checks:
+    """Checks of one run's own bookkeeping; the judge looks into the files."""
+    checks = Checks()
+    asked, found = len(prepared.samples), len(entries)
+    checks.require(
+        "samples written", asked == found, f"{found} of {asked}", f"{asked} of {asked}", file=str(job.output)
+    )
+    unread = len(prepared.skipped)
+    status = "warn" if unread else "pass"
+    text = f"{unread}: {listed(prepared.skipped)}" if unread else "0"
+    checks.add("lines without a sample", status, text, f"at most {job.max_skipped}", file=str(job.data))
+    last = job.facts.num_layers - 1
+    checks.add(
+        "last layer asked is the model's last",
+        "pass" if job.layers[-1] == last else "warn",
+        job.layers[-1],
+        last,
+        "training takes the last one asked for the target model's own last states",
+    )
+    estimate = packing.bytes_on_disk(prepared.samples, len(job.layers), job.facts.hidden_size)
+    rows = prepared.tokens * packing.bytes_per_token(len(job.layers), job.facts.hidden_size)
+    size = sum(entry.bytes for entry in entries)
+    # Views of a batch saved whole would show here, as would a wrong estimate of the disk needed.
+    wanted = f"{rows} to {estimate}"
+    checks.require("bytes written", rows <= size <= estimate, size, wanted, "files hold other rows than their own")
+    lengths = collections.Counter(len(sample.input_ids) for sample in prepared.samples)
+    same = lengths == collections.Counter(entry.length for entry in entries)
+    checks.require("lengths written", same, "as encoded" if same else "others", "as encoded")
+    if written.entries:
+        tokens = sum(entry.length for entry in written.entries)
+        checks.add("tokens per second", "pass", round(tokens / max(written.seconds, 1e-9), 1), "reported, not enforced")
+    return checks
+
+
+def report_data(job: ExtractionJob, prepared: Prepared, entries: list[Entry], done: Done) -> dict[str, Any]:
+    """The numbers of one run for the report."""
+    tokens = sum(entry.length for entry in done.entries)
+    return {
+        "output": str(job.output),
+        "samples": len(entries),
+        "tokens": sum(entry.length for entry in entries),
+        "trainable": sum(entry.trainable for entry in entries),
+        "bytes": sum(entry.bytes for entry in entries),
+        "layers": job.layers,
+        "hidden_size": job.facts.hidden_size,
+        "extracted": len(done.entries),
+        "nothing_to_do": False,
+        "tokens_per_s": round(tokens / done.seconds, 1) if done.seconds else None,
+        "throughput": done.throughput.points(),
+        "start_seconds": round(done.start_seconds, 1),
+        "seconds": round(done.seconds, 1),
+        "skipped": [str(entry) for entry in prepared.skipped],
+        "truncated": [str(entry) for entry in prepared.truncated],
+    }
