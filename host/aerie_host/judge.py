@@ -11,7 +11,6 @@ from aerie_host import sample_file
 from aerie_host.checks import Checks
 from aerie_host.conversations import read_conversations
 from aerie_host.folder import Folder
-from aerie_host.model_facts import read_facts
 from aerie_host.outcome import JobError, Outcome, UsageError
 from aerie_host.sample_file import PROPERTIES, Expected, inspect
 from aerie_host.summaries import LayerStatistics, histogram
@@ -117,25 +116,34 @@ def choose(expected: list[Expected], count: int) -> list[Expected]:
 
 def _reference(checks: Checks, folder: Folder, chosen: list[Expected], model: Path, remote: bool) -> dict[str, Any]:
     """Compare the chosen files with Transformers."""
-    from aerie_host.reference import ReferenceModel, compare, typical_bound, worst_bound
+    import torch
+
+    from aerie_host.reference import ReferenceModel, Rounding, measure
 
     began = time.monotonic()
-    reference = ReferenceModel(model, read_facts(model).num_layers, remote)
+    exact = ReferenceModel(model, torch.float32, trust_remote_code=remote)
+    rounded = ReferenceModel(model, torch.bfloat16, trust_remote_code=remote)
+    rounding = Rounding()
     differences = []
     for one in chosen:
         data = sample_file.load(folder.path / one.file)
-        candidates = reference.candidates(data["input_ids"])
-        differences += compare(one.file, list(one.layers), data["hidden_states"], candidates)
+        tokens = data["input_ids"].tolist()
+        forward = exact.forward(tokens)
+        rounding.add(rounded.forward(tokens), forward)
+        pairs = zip(one.layers, data["hidden_states"], strict=True)
+        differences += [measure(one.file, state, forward, layer) for layer, state in pairs]
     by_layer = []
     for layer in chosen[0].layers:
         mine = [one for one in differences if one.layer == layer]
-        problems = [one.problem for one in mine if one.problem]
+        problems = [problem for problem in map(rounding.problem, mine) if problem]
         median, worst = max(one.median for one in mine), max(one.worst for one in mine)
-        found = f"{len(mine)} files, median row {median:.4f}, worst row {worst:.4f}"
-        wanted = f"at most {typical_bound(layer):.4f} and {worst_bound(layer):.4f}, and no layer nearer"
+        found = f"{len(mine)} files, median row {median:.2%}, worst row {worst:.2%}"
+        wanted = (
+            f"at most {rounding.median_bound(layer):.2%} and {rounding.row_bound(layer):.2%}, which rounding explains"
+        )
         remedy = "the extraction is wrong: look at the patches (--tags verify)"
         checks.require(f"layer {layer} equals Transformers", not problems, _several(problems) or found, wanted, remedy)
-        by_layer.append({"layer": layer, "median": median, "worst": worst, "bound": worst_bound(layer)})
+        by_layer.append({"layer": layer, "median": median, "worst": worst, "bound": rounding.row_bound(layer)})
     seconds = round(time.monotonic() - began, 1)
     result = {"files": len(chosen), "layers": by_layer, "seconds": seconds}
     result["largest_median_row"] = max(one["median"] for one in by_layer)

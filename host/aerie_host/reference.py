@@ -1,17 +1,12 @@
-"""Extracted states against an independent forward of the same checkpoint by Transformers, in float32.
+"""An independent Transformers forward to hold hidden states against, and the bounds that rounding sets.
 
-Where the bound comes from: the target model computes in bfloat16, whose rounding is off by at most u = 2^-9 of a value.
-A decoder layer rounds about eight times on the way (two norms, query-key-value, attention, output and its sum with the
-residual, gate-up, down and its sum). Such errors are independent and grow with the square root of their number, so
-after layer d a row's relative error is about u * sqrt(8 (d + 1)). Half of the rows must keep to that. Single rows lie
-higher, those with a few huge values above all: the worst may have sixteen times as much, yet never more than one half
-of the row itself; a row of another token, or of the next layer, is off by a quarter or more throughout.
+The states come from hooks on each decoder layer, not from ``output_hidden_states``: its last entry is after the
+final norm, which would hide the very mistake that is looked for.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,105 +16,173 @@ from aerie_host.outcome import JobError
 if TYPE_CHECKING:
     from pathlib import Path
 
-UNIT_ROUNDOFF = 2.0**-9
-ROUNDINGS_PER_LAYER = 8
-WORST_ROW_FACTOR = 16
-WORST_ROW_LIMIT = 0.5
+# A forward in bfloat16 differs from float32 by rounding alone. A second bfloat16 forward rounds elsewhere (other
+# kernels, other order of sums): its deviation is another one but alike in size, so a state that is further away than
+# this many times the largest deviation seen is not rounding.
+ROUNDINGS = 2.0
+# Half a unit in the last place of bfloat16 (8 significant bits): what storing a state may cost in any case.
+UNIT_ROUNDOFF = 2.0**-8
 
 
-def typical_bound(layer: int) -> float:
-    """Largest relative error that the median row of decoder layer ``layer`` may have."""
-    return UNIT_ROUNDOFF * math.sqrt(ROUNDINGS_PER_LAYER * (layer + 1))
+def decoder_layers(model: Any) -> torch.nn.ModuleList:
+    """Return the decoder layers of a Transformers causal language model, also inside a multimodal wrapper.
+
+    Raises:
+        JobError: there is no list of decoder layers at the known places.
+
+    """
+    for path in ("model.layers", "model.language_model.layers", "language_model.model.layers", "transformer.h"):
+        found: Any = model
+        for name in path.split("."):
+            found = getattr(found, name, None)
+        if isinstance(found, torch.nn.ModuleList) and len(found):
+            return found
+    raise JobError(f"{type(model).__name__}: no decoder layers where Transformers' text models keep them")
 
 
-def worst_bound(layer: int) -> float:
-    """Largest relative error that any row may have."""
-    return min(WORST_ROW_LIMIT, WORST_ROW_FACTOR * typical_bound(layer))
+@dataclass(frozen=True)
+class Forward:
+    """One sequence through the model: everything a captured state can be, float32 on the CPU.
 
+    Attributes:
+        layers: output of each decoder layer, ``[layers, seq, hidden]``.
+        embedding: input of the first decoder layer, ``[seq, hidden]``.
+        final: output of the last decoder layer after the final norm, ``[seq, hidden]``.
+    """
 
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """How far one layer of one file is from the reference: relative norms by row, and which layer fits best."""
+    layers: torch.Tensor
+    embedding: torch.Tensor
+    final: torch.Tensor
 
-    file: str
-    layer: int
-    median: float
-    worst: float
-    worst_row: int
-    best: str
-
-    @property
-    def problem(self) -> str:
-        """In words what is wrong; empty when the file holds what it says."""
-        where = f"{self.file}, layer {self.layer}"
-        if self.best != f"layer {self.layer}":
-            note = ""
-            if self.best in (f"layer {self.layer - 1}", f"layer {self.layer + 1}"):
-                note = ": off by one"
-            return f"{where}: holds the output of {self.best}, not of layer {self.layer}{note}"
-        if self.median > typical_bound(self.layer):
-            return f"{where}: median row differs by {self.median:.4f}, bound {typical_bound(self.layer):.4f}"
-        if self.worst > worst_bound(self.layer):
-            return f"{where}, row {self.worst_row}: differs by {self.worst:.4f}, bound {worst_bound(self.layer):.4f}"
-        return ""
-
-
-def row_differences(states: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """Relative norm of the difference per row: ``[seq]`` float32 from two ``[seq, hidden]``."""
-    reference = reference.float()
-    return (states.float() - reference).norm(dim=1) / reference.norm(dim=1).clamp_min(1e-12)
-
-
-def compare(
-    file: str, layers: list[int], states: list[torch.Tensor], candidates: dict[str, torch.Tensor]
-) -> list[Difference]:
-    """Compare each extracted layer with every candidate (``layer 0`` and so on, ``[seq, hidden]`` float32)."""
-    differences = []
-    for layer, tensor in zip(layers, states, strict=True):
-        medians = {name: float(row_differences(tensor, rows).median()) for name, rows in candidates.items()}
-        rows = row_differences(tensor, candidates[f"layer {layer}"])
-        row = int(rows.argmax())
-        best = min(medians, key=lambda name: medians[name])
-        differences.append(Difference(file, layer, medians[f"layer {layer}"], float(rows[row]), row, best))
-    return differences
+    def nearest(self, state: torch.Tensor) -> str:
+        """Name what ``state`` ``[seq, hidden]`` is closest to, by its median row."""
+        candidates = {f"layer {number}": rows for number, rows in enumerate(self.layers)}
+        candidates |= {"the embedding": self.embedding, "the final norm": self.final}
+        medians = {name: float(row_errors(state, rows).median()) for name, rows in candidates.items()}
+        return min(medians, key=lambda name: medians[name])
 
 
 class ReferenceModel:
-    """The checkpoint under Transformers with a hook on every decoder layer."""
+    """A checkpoint loaded by Transformers in one dtype.
 
-    def __init__(self, model: Path, num_layers: int, trust_remote_code: bool) -> None:
+    Args:
+        checkpoint: folder with configuration, weights and tokenizer.
+        dtype: of the weights and of the arithmetic.
+        device: where it computes.
+        trust_remote_code: run code that comes with the checkpoint.
+    """
+
+    def __init__(
+        self, checkpoint: Path | str, dtype: torch.dtype, device: str = "cpu", trust_remote_code: bool = False
+    ) -> None:
         from transformers import AutoModelForCausalLM
 
-        self._model: Any = AutoModelForCausalLM.from_pretrained(
-            model, dtype=torch.float32, trust_remote_code=trust_remote_code
+        # eager attention: the one implementation that rounds only where the model's own definition does
+        self.model: Any = AutoModelForCausalLM.from_pretrained(
+            checkpoint, dtype=dtype, attn_implementation="eager", trust_remote_code=trust_remote_code
         )
-        self._model.eval()
-        lists = [
-            (name, module)
-            for name, module in self._model.named_modules()
-            if isinstance(module, torch.nn.ModuleList) and len(module) == num_layers and name.endswith("layers")
-        ]
-        if len(lists) != 1:
-            raise JobError(f"{model}: {len(lists)} lists of {num_layers} decoder layers under Transformers, wanted one")
-        self._layers = lists[0][1]
+        self.model.to(device).eval()
+        self._device = device
+        self._states: list[torch.Tensor] = []
+        for layer in decoder_layers(self.model):
+            layer.register_forward_hook(self._keep)
 
-    def candidates(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Output ``[seq, hidden]`` of every decoder layer, the embedding, and the last one after the final norm."""
-        found: dict[str, torch.Tensor] = {}
+    def _keep(self, _layer: torch.nn.Module, _inputs: Any, output: Any) -> None:
+        state = output[0] if isinstance(output, tuple) else output
+        self._states.append(state.reshape(-1, state.shape[-1]).float())
 
-        def keep(name: str) -> Any:
-            def hook(_module: Any, _inputs: Any, output: Any) -> None:
-                found[name] = (output[0] if isinstance(output, tuple) else output)[0].detach()
+    def forward(self, input_ids: list[int]) -> Forward:
+        """Run one sequence through the model."""
+        self._states.clear()
+        with torch.inference_mode():
+            output = self.model(
+                torch.tensor([input_ids], device=self._device), use_cache=False, output_hidden_states=True
+            )
+        layers = torch.stack(self._states).cpu()
+        self._states.clear()
+        embedding, final = output.hidden_states[0][0], output.hidden_states[-1][0]
+        return Forward(layers, embedding.float().cpu(), final.float().cpu())
 
-            return hook
 
-        handles = [layer.register_forward_hook(keep(f"layer {n}")) for n, layer in enumerate(self._layers)]
-        try:
-            with torch.no_grad():
-                output = self._model(input_ids[None], output_hidden_states=True, use_cache=False)
-        finally:
-            for handle in handles:
-                handle.remove()
-        found["the embedding"] = output.hidden_states[0][0]
-        found["the final norm"] = output.hidden_states[-1][0]
-        return found
+def row_errors(states: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """Relative distance of each row: ``|state - reference| / |reference|``, float32 ``[..., seq]``."""
+    distance = torch.linalg.vector_norm(states.float() - reference, dim=-1)
+    return distance / torch.linalg.vector_norm(reference, dim=-1).clamp_min(torch.finfo(torch.float32).tiny)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far one layer of one sequence is from the reference.
+
+    Attributes:
+        where: the sequence's name.
+        layer: the decoder layer asked for.
+        rows: how many rows were compared.
+        median: relative distance of the median row.
+        worst: relative distance of the worst row; infinite where a value is no number.
+        row: which row that is.
+        nearest: what of the same sequence the state is closest to.
+        unfit: why nothing could be compared; empty when it was.
+    """
+
+    where: str
+    layer: int
+    rows: int = 0
+    median: float = 0.0
+    worst: float = 0.0
+    row: int = 0
+    nearest: str = ""
+    unfit: str = ""
+
+
+def measure(where: str, state: torch.Tensor, exact: Forward, layer: int) -> Difference:
+    """Compare one captured state ``[seq, hidden]`` with the decoder layer that was asked for."""
+    wanted = exact.layers[layer]
+    if state.shape != wanted.shape:
+        return Difference(where, layer, unfit=f"shape {list(state.shape)}, wanted {list(wanted.shape)}")
+    if state.dtype != torch.bfloat16:
+        return Difference(where, layer, unfit=f"{state.dtype}, wanted torch.bfloat16")
+    errors = row_errors(state, wanted).nan_to_num(torch.inf)
+    row = int(errors.argmax())
+    return Difference(where, layer, len(errors), float(errors.median()), float(errors[row]), row, exact.nearest(state))
+
+
+@dataclass
+class Rounding:
+    """What rounding alone does to each decoder layer, gathered from bfloat16 forwards of the sequences compared."""
+
+    median: list[float] = field(default_factory=list)
+    worst: list[float] = field(default_factory=list)
+
+    def add(self, rounded: Forward, exact: Forward) -> None:
+        """Take in one sequence, forwarded in bfloat16 and in float32."""
+        errors = row_errors(rounded.layers, exact.layers)
+        medians, worst = errors.median(-1).values.tolist(), errors.amax(-1).tolist()
+        self.median = [max(pair) for pair in zip(self.median or medians, medians, strict=True)]
+        self.worst = [max(pair) for pair in zip(self.worst or worst, worst, strict=True)]
+
+    def median_bound(self, layer: int) -> float:
+        """The largest relative distance of a median row that is rounding."""
+        return ROUNDINGS * self.median[layer] + UNIT_ROUNDOFF
+
+    def row_bound(self, layer: int) -> float:
+        """The largest relative distance of any row that is rounding."""
+        return ROUNDINGS * self.worst[layer] + UNIT_ROUNDOFF
+
+    def problem(self, one: Difference) -> str:
+        """Say in words what is wrong with a state; empty when rounding explains its distance."""
+        where = f"{one.where}, layer {one.layer}"
+        if one.unfit:
+            return f"{where}: {one.unfit}"
+        if one.worst <= self.row_bound(one.layer) and one.median <= self.median_bound(one.layer):
+            return ""
+        if one.nearest != f"layer {one.layer}":
+            near = one.nearest in (f"layer {one.layer - 1}", f"layer {one.layer + 1}")
+            note = ": off by one" if near else ""
+            return f"{where}: saved as layer {one.layer}, nearest to the output of {one.nearest}{note}"
+        if one.worst > self.row_bound(one.layer):
+            bound = self.row_bound(one.layer)
+            return f"{where}: row {one.row} differs by {one.worst:.1%}, rounding explains {bound:.1%}"
+        return (
+            f"{where}: the median row differs by {one.median:.1%}, rounding explains {self.median_bound(one.layer):.1%}"
+        )

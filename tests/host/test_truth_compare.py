@@ -5,112 +5,114 @@ from __future__ import annotations
 import pytest
 import torch
 
+from aerie_host.reference import Forward, Rounding
 from aerie_host.truth.cases import batches
 from aerie_host.truth.compare import Comparison, compare, separation
-from aerie_host.truth.reference import best_layer, rounding_bounds
 
 LAYERS, HIDDEN = 6, 64
 ASKED = [3, 0, 5, 3]
 
 
+def forward(layers: torch.Tensor) -> Forward:
+    return Forward(layers, torch.zeros_like(layers[0]), torch.nn.functional.rms_norm(layers[-1], (HIDDEN,)))
+
+
 @pytest.fixture
-def exact() -> list[torch.Tensor]:
+def exact() -> list[Forward]:
     """Three sequences as a model would give them: each layer adds to the one before it."""
     torch.manual_seed(1)
-    return [torch.randn(LAYERS, length, HIDDEN).cumsum(0) for length in (5, 9, 9)]
+    return [forward(torch.randn(LAYERS, length, HIDDEN).cumsum(0)) for length in (5, 9, 9)]
 
 
 @pytest.fixture
-def bounds(exact: list[torch.Tensor]) -> list[float]:
-    return rounding_bounds([states.bfloat16().float() for states in exact], exact)
+def rounding(exact: list[Forward]) -> Rounding:
+    found = Rounding()
+    for one in exact:
+        found.add(forward(one.layers.bfloat16().float()), one)
+    return found
 
 
 @pytest.fixture
-def captured(exact: list[torch.Tensor]) -> list[list[torch.Tensor]]:
-    return [[states[layer].bfloat16() for layer in ASKED] for states in exact]
+def captured(exact: list[Forward]) -> list[list[torch.Tensor]]:
+    return [[one.layers[layer].bfloat16() for layer in ASKED] for one in exact]
 
 
-def judge(captured: list[list[torch.Tensor]], exact: list[torch.Tensor], bounds: list[float]) -> Comparison:
-    return compare(captured, exact, ASKED, bounds)
+def judge(captured: list[list[torch.Tensor]], exact: list[Forward], rounding: Rounding) -> Comparison:
+    return compare(captured, exact, ASKED, rounding)
 
 
-def test_right_states_pass(captured, exact, bounds):
-    result = judge(captured, exact, bounds)
+def test_right_states_pass(captured, exact, rounding):
+    result = judge(captured, exact, rounding)
     assert result.findings == []
     assert result.rows == (5 + 9 + 9) * len(ASKED)
-    assert 0 < result.worst <= 1
+    assert 0 < result.share <= 1
 
 
-def test_one_damaged_row_in_one_layer(captured, exact, bounds):
+def test_one_damaged_row_in_one_layer(captured, exact, rounding):
     captured[1][2][4] *= 1.05
-    findings = judge(captured, exact, bounds).findings
+    findings = judge(captured, exact, rounding).findings
     assert len(findings) == 1
     assert "sequence 1, layer 5: row 4 differs by" in findings[0]
-    assert "(1 of 9 rows)" in findings[0]
 
 
-def test_one_nan(captured, exact, bounds):
+def test_one_nan(captured, exact, rounding):
     captured[0][1][2, 3] = torch.nan
-    assert "sequence 0, layer 0: row 2" in judge(captured, exact, bounds).findings[0]
+    assert "sequence 0, layer 0: row 2" in judge(captured, exact, rounding).findings[0]
 
 
-def test_two_sequences_swapped(captured, exact, bounds):
+def test_two_sequences_swapped(captured, exact, rounding):
     captured[1], captured[2] = captured[2], captured[1]
-    findings = judge(captured, exact, bounds).findings
+    findings = judge(captured, exact, rounding).findings
     assert any("it is layer 3 of sequence 2" in finding for finding in findings)
 
 
-def test_two_layers_swapped(captured, exact, bounds):
+def test_two_layers_swapped(captured, exact, rounding):
     captured[0][0], captured[0][1] = captured[0][1], captured[0][0]
-    findings = judge(captured, exact, bounds).findings
-    assert "saved as layer 3, equals the output of layer 0" in findings[0]
+    findings = judge(captured, exact, rounding).findings
+    assert "saved as layer 3, nearest to the output of layer 0" in findings[0]
 
 
-def test_off_by_one_is_said_in_words(captured, exact, bounds):
-    captured[2][0] = exact[2][2].bfloat16()
-    assert "saved as layer 3, equals the output of layer 2" in judge(captured, exact, bounds).findings[0]
+def test_off_by_one_is_said_in_words(captured, exact, rounding):
+    captured[2][0] = exact[2].layers[2].bfloat16()
+    assert (
+        "saved as layer 3, nearest to the output of layer 2: off by one" in judge(captured, exact, rounding).findings[0]
+    )
 
 
-def test_residual_left_out(captured, exact, bounds):
-    captured[0][2] = (exact[0][5] - exact[0][4]).bfloat16()
-    assert "sequence 0, layer 5" in judge(captured, exact, bounds).findings[0]
+def test_residual_left_out(captured, exact, rounding):
+    captured[0][2] = (exact[0].layers[5] - exact[0].layers[4]).bfloat16()
+    assert "sequence 0, layer 5" in judge(captured, exact, rounding).findings[0]
 
 
-def test_last_layer_after_the_final_norm(captured, exact, bounds):
-    captured[0][2] = torch.nn.functional.rms_norm(exact[0][5], (HIDDEN,)).bfloat16()
-    assert "sequence 0, layer 5" in judge(captured, exact, bounds).findings[0]
+def test_last_layer_after_the_final_norm(captured, exact, rounding):
+    captured[0][2] = exact[0].final.bfloat16()
+    assert "saved as layer 5, nearest to the output of the final norm" in judge(captured, exact, rounding).findings[0]
 
 
-def test_rows_missing(captured, exact, bounds):
+def test_rows_missing(captured, exact, rounding):
     captured[1][0] = captured[1][0][:-1]
-    assert "shape [8, 64], wanted [9, 64]" in judge(captured, exact, bounds).findings[0]
+    assert "shape [8, 64], wanted [9, 64]" in judge(captured, exact, rounding).findings[0]
 
 
-def test_a_layer_missing(captured, exact, bounds):
+def test_a_layer_missing(captured, exact, rounding):
     captured[1].pop()
-    assert judge(captured, exact, bounds).findings == ["sequence 1: 3 layers, asked for 4"]
+    assert judge(captured, exact, rounding).findings == ["sequence 1: 3 layers, asked for 4"]
 
 
-def test_a_sequence_missing(captured, exact, bounds):
+def test_a_sequence_missing(captured, exact, rounding):
     captured.pop()
-    assert judge(captured, exact, bounds).findings == ["2 results for 3 sequences"]
+    assert judge(captured, exact, rounding).findings == ["2 results for 3 sequences"]
 
 
-def test_another_dtype(captured, exact, bounds):
+def test_another_dtype(captured, exact, rounding):
     captured[0][0] = captured[0][0].float()
-    assert "torch.float32, wanted torch.bfloat16" in judge(captured, exact, bounds).findings[0]
+    assert "torch.float32, wanted torch.bfloat16" in judge(captured, exact, rounding).findings[0]
 
 
-def test_layers_too_alike_are_seen(exact, bounds):
-    assert separation(exact) > 2 * max(bounds)
-    alike = [states[:1].expand(LAYERS, -1, -1) for states in exact]
+def test_layers_too_alike_are_seen(exact, rounding):
+    assert separation(exact) > 2 * rounding.row_bound(LAYERS - 1)
+    alike = [forward(one.layers[:1].expand(LAYERS, -1, -1)) for one in exact]
     assert separation(alike) == 0
-
-
-def test_best_layer(exact):
-    layer, error = best_layer(exact[0][4].bfloat16(), exact[0])
-    assert layer == 4
-    assert error < 0.01
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -5,15 +5,15 @@ import sys
 
 import torch
 
+from aerie_host.reference import ReferenceModel
 from aerie_host.train_smoke import _draft
 from aerie_host.truth.checkpoints import VOCABULARY, build
-from aerie_host.truth.reference import Reference
 
 folder, _ = build("llama", pathlib.Path(sys.argv[1]))
-target = Reference(str(folder), torch.float32)
+target = ReferenceModel(folder, torch.float32)
 tokens = torch.arange(3, 259)
 greedy = target.model(tokens[None]).logits[0].argmax(-1)
-last = target.states(tokens.tolist())[-1]
+last = target.forward(tokens.tolist()).layers[-1]
 
 draft = _draft(folder, torch.arange(VOCABULARY))
 seen = []

@@ -1,50 +1,45 @@
-"""Hold what was captured against the reference, and say in words what is wrong with it."""
+"""Hold a batch against the reference, and find whose rows a wrong state holds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import torch
+from aerie_host.reference import Difference, Forward, Rounding, measure, row_errors
 
-from aerie_host.truth.reference import best_layer, row_errors
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass
 class Comparison:
-    """The findings of one or more batches.
+    """One batch compared.
 
     Attributes:
-        findings: one sentence for each state that is not what was asked for.
+        findings: a sentence for each state that is not what was asked for.
         rows: how many rows were compared.
-        worst: the largest row distance over its bound; above 1 is a finding.
-        largest: the largest row distance.
-        per_layer: the largest row distance of each decoder layer id.
-
+        largest: the largest relative distance of a row.
+        share: the largest distance of a row as a share of its bound; above 1 is a finding.
     """
 
-    findings: list[str]
-    rows: int
-    worst: float
-    largest: float
-    per_layer: dict[int, float]
+    findings: list[str] = field(default_factory=list)
+    rows: int = 0
+    largest: float = 0.0
+    share: float = 0.0
 
 
 def compare(
-    captured: list[list[torch.Tensor]],
-    exact: list[torch.Tensor],
-    layer_ids: list[int],
-    bounds: list[float],
+    captured: list[list[torch.Tensor]], exact: list[Forward], layer_ids: list[int], rounding: Rounding
 ) -> Comparison:
     """Compare every captured row with a float32 forward of the same sequence.
 
     Args:
         captured: for each sequence, one tensor ``[seq, hidden]`` per layer id.
-        exact: for each sequence, the output of every decoder layer, ``[layers, seq, hidden]``.
-        layer_ids: the layers asked for, in order.
-        bounds: for each decoder layer, the largest relative row distance that is rounding.
-
+        exact: for each sequence, its forward.
+        layer_ids: the decoder layers asked for, in order.
+        rounding: what rounding does to these sequences.
     """
-    result = Comparison([], 0, 0.0, 0.0, {})
+    result = Comparison()
     if len(captured) != len(exact):
         result.findings.append(f"{len(captured)} results for {len(exact)} sequences")
         return result
@@ -52,56 +47,29 @@ def compare(
         if len(states) != len(layer_ids):
             result.findings.append(f"sequence {index}: {len(states)} layers, asked for {len(layer_ids)}")
             continue
-        for place, layer_id in enumerate(layer_ids):
-            _one(result, index, states[place], exact, layer_id, bounds)
+        for state, layer in zip(states, layer_ids, strict=True):
+            one = measure(f"sequence {index}", state, exact[index], layer)
+            result.rows += one.rows
+            problem = rounding.problem(one)
+            if problem:
+                result.findings.append(problem + _whose(one, state, exact, index, rounding))
+            elif one.rows:
+                result.largest = max(result.largest, one.worst)
+                result.share = max(result.share, one.worst / rounding.row_bound(layer))
     return result
 
 
-def _one(
-    result: Comparison, index: int, state: torch.Tensor, exact: list[torch.Tensor], layer_id: int, bounds: list[float]
-) -> None:
-    where = f"sequence {index}, layer {layer_id}"
-    wanted = exact[index][layer_id]
-    if state.shape != wanted.shape:
-        result.findings.append(f"{where}: shape {list(state.shape)}, wanted {list(wanted.shape)}")
-        return
-    if state.dtype != torch.bfloat16:
-        result.findings.append(f"{where}: {state.dtype}, wanted torch.bfloat16")
-        return
-    errors = row_errors(state, wanted)
-    row = int(errors.nan_to_num(torch.inf).argmax())
-    error = float(errors[row])
-    bound = bounds[layer_id]
-    result.rows += len(errors)
-    if error <= bound:
-        result.worst = max(result.worst, error / bound)
-        result.largest = max(result.largest, error)
-        result.per_layer[layer_id] = max(result.per_layer.get(layer_id, 0.0), error)
-        return
-    result.worst = max(result.worst, error / bound)
-    result.findings.append(
-        f"{where}: row {row} differs by {error:.1%}, rounding explains {bound:.1%} "
-        f"({int((errors > bound).sum())} of {len(errors)} rows){_looks_like(index, state, exact, layer_id, bounds)}"
-    )
-
-
-def _looks_like(index: int, state: torch.Tensor, exact: list[torch.Tensor], layer_id: int, bounds: list[float]) -> str:
-    """Name the layer or sequence that the state really is, where there is one."""
-    nearest, error = best_layer(state, exact[index])
-    if nearest != layer_id and error <= bounds[nearest]:
-        return f"; saved as layer {layer_id}, equals the output of layer {nearest}"
-    for other, states in enumerate(exact):
-        if other != index and states.shape == exact[index].shape:
-            nearest, error = best_layer(state, states)
-            if error <= bounds[nearest]:
-                return f"; it is layer {nearest} of sequence {other}"
+def _whose(one: Difference, state: torch.Tensor, exact: list[Forward], index: int, rounding: Rounding) -> str:
+    """Name the other sequence whose state it is, where there is one."""
+    for other, forward in enumerate(exact):
+        if one.unfit or other == index or forward.layers.shape != exact[index].layers.shape:
+            continue
+        for layer, rows in enumerate(forward.layers):
+            if float(row_errors(state, rows).amax()) <= rounding.row_bound(layer):
+                return f"; it is layer {layer} of sequence {other}"
     return ""
 
 
-def separation(exact: list[torch.Tensor]) -> float:
+def separation(exact: list[Forward]) -> float:
     """The smallest distance between neighbouring layers' outputs: what a mix-up of layers would show at least."""
-    return min(
-        float(row_errors(states[layer], states[layer + 1]).amax())
-        for states in exact
-        for layer in range(len(states) - 1)
-    )
+    return min(float(row_errors(forward.layers[:-1], forward.layers[1:]).amax(-1).min()) for forward in exact)

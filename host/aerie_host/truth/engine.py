@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
+from aerie_host.reference import Forward, ReferenceModel, Rounding
 from aerie_host.truth.cases import Batch, batches
 from aerie_host.truth.checkpoints import ARCHITECTURES, LAYERS, VOCABULARY, build
 from aerie_host.truth.compare import Comparison, compare, separation
-from aerie_host.truth.reference import Reference, rounding_bounds
 
 # Not in order, one twice, the first and the last among them: what a set of layers would lose.
 LAYER_IDS = [3, 0, LAYERS - 1, 3]
@@ -69,21 +69,6 @@ def _watch(generator: Any) -> dict[str, int]:
     return counts
 
 
-def _exact(
-    cache: dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor]],
-    references: tuple[Reference, Reference],
-    sequences: list[list[int]],
-) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    exact, rounded = [], []
-    for sequence in sequences:
-        key = tuple(sequence)
-        if key not in cache:
-            cache[key] = (references[0].states(sequence), references[1].states(sequence))
-        exact.append(cache[key][0])
-        rounded.append(cache[key][1])
-    return exact, rounded
-
-
 def _ask(generator: Any, batch: Batch) -> tuple[list[list[torch.Tensor]], list[str]]:
     results = generator.generate([list(sequence) for sequence in batch.sequences])
     wrong = [
@@ -120,14 +105,11 @@ def run(architecture: str, seed: int, tensor_parallel_size: int, small: bool, de
         counts = _watch(generator)
         budget = generator.vllm_config.scheduler_config.max_num_batched_tokens
         ready = time.monotonic()
-        references = (
-            Reference(str(decoder), torch.float32, device),
-            Reference(str(decoder), torch.bfloat16, device),
-        )
+        float32 = ReferenceModel(decoder, torch.float32, device)
+        bfloat16 = ReferenceModel(decoder, torch.bfloat16, device)
         plan = batches(seed, MAX_LENGTH, 32, 16, min(budget, 8192))
         if small:
             plan = plan[1:2] + plan[4:]
-        cache: dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor]] = {}
         asked: list[tuple[Batch, list[list[torch.Tensor]], list[str]]] = []
         for batch in plan:
             states, wrong = _ask(generator, batch)
@@ -140,16 +122,18 @@ def run(architecture: str, seed: int, tensor_parallel_size: int, small: bool, de
         alone = [_ask(generator, Batch(lone.name, [sequence])) for sequence in lone.sequences]
         asked.append((lone, [states[0] for states, _ in alone], [finding for _, wrong in alone for finding in wrong]))
         captured = time.monotonic()
-        for batch, _, _ in asked:
-            _exact(cache, references, batch.sequences)
-        exact, rounded = [pair[0] for pair in cache.values()], [pair[1] for pair in cache.values()]
-        bounds = rounding_bounds(rounded, exact)
+        exact: dict[tuple[int, ...], Forward] = {}
+        rounding = Rounding()
+        for sequence in (sequence for batch, _, _ in asked for sequence in batch.sequences):
+            if tuple(sequence) not in exact:
+                exact[tuple(sequence)] = float32.forward(sequence)
+                rounding.add(bfloat16.forward(sequence), exact[tuple(sequence)])
         report: dict[str, Any] = {
             "architecture": architecture,
             "tensor_parallel_size": tensor_parallel_size,
             "small_cache": small,
-            "bounds": bounds,
-            "separation": separation(exact),
+            "bounds": [rounding.row_bound(layer) for layer in range(LAYERS)],
+            "separation": separation(list(exact.values())),
             "refusals": refusals,
             "scheduler": counts,
             "truncated_to": len(cut["input_ids"]),
@@ -157,8 +141,8 @@ def run(architecture: str, seed: int, tensor_parallel_size: int, small: bool, de
             "batches": [],
         }
         for batch, states, wrong in asked:
-            wanted, _ = _exact(cache, references, batch.sequences)
-            result: Comparison = compare(states, wanted, LAYER_IDS, bounds)
+            wanted = [exact[tuple(sequence)] for sequence in batch.sequences]
+            result: Comparison = compare(states, wanted, LAYER_IDS, rounding)
             report["batches"].append(
                 {
                     "name": batch.name,
@@ -166,8 +150,7 @@ def run(architecture: str, seed: int, tensor_parallel_size: int, small: bool, de
                     "tokens": sum(map(len, batch.sequences)),
                     "rows": result.rows,
                     "largest": result.largest,
-                    "worst": result.worst,
-                    "per_layer": result.per_layer,
+                    "share_of_bound": result.share,
                     "findings": wrong + result.findings,
                 }
             )
