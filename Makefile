@@ -43,9 +43,15 @@ format: .venv
 unit: .venv
 	$(PY) -m pytest
 
-# make host-tests   tests/host with the ML environment's own Python (var/ml-env, or AERIE_TEST_ENV); none there: says so
+# make host-tests  the program inside the ML environment, and each patch taken back alone: real vLLM (AERIE_TEST_ENV names a
+#                  patched environment; otherwise var/ml-env is made)
 host-tests: .venv
+	if [ -z "$${AERIE_TEST_ENV:-}" ]; then
+	  $(PY) runner.py --tags provision,patch
+	  export AERIE_TEST_ENV="$${AERIE_VAR:-$(CURDIR)/var}/ml-env"
+	fi
 	tools/host_tests
+	$(PY) -m pytest tests/stack
 
 molecule: .venv
 	molecule test --all
