@@ -64,14 +64,28 @@ class HostJob:
 
     def _lock(self) -> int | None:
         """Take the job's lock; None while any process of the job holds it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.folder / "job.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.folder / "job.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except PermissionError as error:
+            raise HostJobError(self._foreign()) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
             return None
         return descriptor
+
+    def _foreign(self) -> str:
+        """Why a job's folder cannot be written to: most often the run has become another user than the job's."""
+        main, place = self._main(), self.folder
+        while not place.exists():
+            place = place.parent
+        state = f"; its job runs, process {main['pid']}" if main else ""
+        return (
+            f"user {os.geteuid()} cannot write to {place}, which belongs to user {place.stat().st_uid}{state}: "
+            "run as that user (ansible_become_user), or name another aerie_home"
+        )
 
     def _log_tail(self) -> str:
         try:

@@ -31,6 +31,10 @@ def run_environment(payload: str, extra: dict[str, Any], **more: str) -> dict[st
 
 def missing(python: str, payload: str) -> str:
     """What is not there of the two files that a run needs; empty when both are."""
+    if Path(python).is_symlink() and not os.access(python, os.X_OK):
+        # Told apart from an absent one, because a user who may not reach it shall not build it again.
+        text = f"{python} leads to {os.readlink(python)}, which is gone or which user {os.geteuid()} cannot run"
+        return f"{text}: run as the user that provisioned it (ansible_become_user), or provision again"
     if not os.access(python, os.X_OK):
         return f"{python} is not there or cannot be run: provision the environment first (--tags provision)"
     if not Path(payload).is_file():
