@@ -79,7 +79,8 @@ class HostJob:
     def _foreign(self) -> str:
         """Why a job's folder cannot be written to: most often the run has become another user than the job's."""
         main, place = self._main(), self.folder
-        while not place.exists():
+        # Below a folder that is closed to this user even asking is refused.
+        while not os.access(str(place), os.F_OK):
             place = place.parent
         state = f"; its job runs, process {main['pid']}" if main else ""
         return (

@@ -7,13 +7,15 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import testinfra
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 LAB = Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "lab"
