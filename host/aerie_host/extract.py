@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import shutil
@@ -14,7 +15,7 @@ from aerie_host import fingerprint as fingerprints
 from aerie_host import packing, resume
 from aerie_host.checks import Checks
 from aerie_host.conversations import read_conversations
-from aerie_host.extraction_report import Done, make_manifest, report_data, written_checks
+from aerie_host.extraction_report import Done, make_manifest, report_data, say, written_checks
 from aerie_host.files import write_json
 from aerie_host.folder import Folder
 from aerie_host.job import ExtractionJob, read_job
@@ -39,11 +40,6 @@ def _give_up(message: str) -> None:
     print(f"aerie: {message}; stacks of all threads follow", file=sys.stderr, flush=True)
     faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
     os._exit(1)
-
-
-def say(message: str) -> None:
-    """One line for the log."""
-    print(f"aerie: {time.strftime('%H:%M:%S')} {message}", file=sys.stderr, flush=True)
 
 
 def _finished_outcome(job: ExtractionJob, manifest: dict[str, Any]) -> Outcome:
@@ -94,30 +90,33 @@ def read_samples(job: ExtractionJob) -> tuple[Prepared, Encoder]:
 def require_disk(job: ExtractionJob, samples: list[Sample], when: str) -> int:
     """Bytes that the samples will take; ``JobError`` when they do not fit beside the reserve."""
     needed = packing.bytes_on_disk(samples, len(job.layers), job.facts.hidden_size)
+    what = f"{len(samples)} samples take {needed / 1e9:.2f} GB, " if samples else ""
     free = shutil.disk_usage(job.output).free
     if free < needed + job.disk_reserve:
         raise JobError(
-            f"{when}: {len(samples)} samples take {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free in {job.output} "
+            f"{when}: {what}{free / 1e9:.2f} GB are free in {job.output} "
             f"and {job.disk_reserve / 1e9:.2f} GB stay free: make room, running again continues"
         )
     return needed
 
 
 def _load(job: ExtractionJob, folder: Folder) -> StatesSource:
-    from aerie_host.states import GeneratorSource, SampleWriter, load_generator
+    from aerie_host.states import StatesSource, VllmEngine, load_generator
+    from aerie_host.writers import warm_up
 
+    warm_up()
     options = {
         "gpu_memory_utilization": job.gpu_memory_utilization,
         "tensor_parallel_size": job.tensor_parallel_size,
     }
-    generator = load_generator(job.model, job.layers, job.max_length, options, job.trust_remote_code)
+    generator = load_generator(job.model, job.layers, job.max_length, job.token_budget, options, job.trust_remote_code)
     if list(generator.layer_ids) != job.layers:
         raise JobError(f"the generator extracts layers {generator.layer_ids}, asked were {job.layers}")
-    return GeneratorSource(generator, SampleWriter(folder, job.layers, job.facts.hidden_size))
+    return StatesSource(VllmEngine(generator), folder.path, job.layers, job.writers)
 
 
 def _extract(job: ExtractionJob, folder: Folder, todo: list[Sample], kept: int) -> Done:
-    """Extract ``todo`` and journal it batch by batch."""
+    """Extract ``todo``; files, names and journal are the writers' work, here they are counted."""
     from aerie_host.progress import Progress, Watchdog
 
     tokens = sum(len(sample.input_ids) for sample in todo)
@@ -135,19 +134,13 @@ def _extract(job: ExtractionJob, folder: Folder, todo: list[Sample], kept: int) 
         done.start_seconds = time.monotonic() - began
         say(f"model loaded in {done.start_seconds:.1f} s")
         progress.phase("extracting")
-        for batch in packing.pack(todo, job.token_budget):
-            require_disk(job, batch, "while running")
-            watchdog.expect("one batch", job.batch_timeout)
-            entries = source.extract(batch)
-            folder.append(entries)
-            done.entries += entries
-            progress.add(len(entries), sum(entry.length for entry in entries), sum(entry.bytes for entry in entries))
-            done.throughput.add(progress.extracting_seconds, sum(entry.length for entry in entries))
-            state = progress.state
-            say(
-                f"{state['samples']}/{state['total']} samples, {state['tokens_per_s']} tokens/s, "
-                f"{state['seconds_left']} s left"
-            )
+        watchdog.expect("one step", job.batch_timeout)
+        with contextlib.closing(source.extract(packing.order(todo, job.token_budget))) as finished:
+            for entries in finished:
+                watchdog.expect("one step", job.batch_timeout)
+                if entries:
+                    done.count(entries, progress)
+                    require_disk(job, [], "while running")
         done.seconds = progress.extracting_seconds
     finally:
         watchdog.rest()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from aerie_host import packing
@@ -15,8 +17,15 @@ from aerie_host.summaries import Throughput
 
 if TYPE_CHECKING:
     from aerie_host.folder import Entry
+    from aerie_host.progress import Progress
 
 MANIFEST_VERSION = 1
+SAY_EVERY_SECONDS = 5.0
+
+
+def say(message: str) -> None:
+    """One line for the log."""
+    print(f"aerie: {time.strftime('%H:%M:%S')} {message}", file=sys.stderr, flush=True)
 
 
 @dataclasses.dataclass
@@ -27,6 +36,19 @@ class Done:
     start_seconds: float = 0.0
     seconds: float = 0.0
     throughput: Throughput = dataclasses.field(default_factory=Throughput)
+    _said: float = 0.0
+
+    def count(self, entries: list[Entry], progress: Progress) -> None:
+        """Take in finished samples; say how far the job is, now and then."""
+        tokens = sum(entry.length for entry in entries)
+        self.entries += entries
+        progress.add(len(entries), tokens, sum(entry.bytes for entry in entries))
+        self.throughput.add(progress.extracting_seconds, tokens)
+        state = progress.state
+        if time.monotonic() - self._said > SAY_EVERY_SECONDS or state["samples"] == state["total"]:
+            self._said = time.monotonic()
+            rate, left = state["tokens_per_s"], state["seconds_left"]
+            say(f"{state['samples']}/{state['total']} samples, {rate} tokens/s, {left} s left")
 
 
 def make_manifest(

@@ -9,8 +9,9 @@ import json
 import os
 import re
 import shutil
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from aerie_host.files import fsync_folder, read_json
 from aerie_host.outcome import JobError
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 # The dataset of speculators takes every file, in sub-folders too, whose name ends in these letters.
 TAKEN_BY_TRAINING = "pt"
+# How long a new job waits for the writers of a killed one: they end with the file that they are at.
+WRITERS_SECONDS = 60.0
 SAMPLE_NAME = re.compile(r"data_(\d+)\.pt")
 
 
@@ -38,6 +41,14 @@ class Entry:
     tokens_sha256: str
 
 
+def _lock_at_once(stream: TextIO) -> bool:
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 class Folder:
     """Paths and bookkeeping of the folder at ``path``. No name of ours in it ends in ``pt`` but the samples'."""
 
@@ -46,6 +57,7 @@ class Folder:
         self.state = path / ".aerie"
         self.temporary = self.state / "tmp"
         self.lock_file = self.state / "lock"
+        self.writers_lock = self.state / "writers.lock"
         self.fingerprint = self.state / "fingerprint.json"
         self.journal = self.state / "journal.jsonl"
         self.manifest = path / "manifest.json"
@@ -70,16 +82,30 @@ class Folder:
     def locked(self) -> Iterator[None]:
         """Hold the folder for one job; a second one is refused by name."""
         with self.lock_file.open("a+") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _lock_at_once(stream):
                 stream.seek(0)
                 holder = stream.read().strip() or "unknown"
-                raise JobError(f"{self.path} is in use by another extraction (process {holder})") from None
+                raise JobError(f"{self.path} is in use by another extraction (process {holder})")
             stream.truncate(0)
             stream.write(str(os.getpid()))
             stream.flush()
+            self._await_writers()
             yield
+
+    @contextlib.contextmanager
+    def being_written(self) -> Iterator[None]:
+        """Held by every process that writes samples: one may outlive its killed driver by the file it is at."""
+        with self.writers_lock.open("a") as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH)
+            yield
+
+    def _await_writers(self) -> None:
+        deadline = time.monotonic() + WRITERS_SECONDS
+        with self.writers_lock.open("a") as stream:
+            while not _lock_at_once(stream):
+                if time.monotonic() > deadline:
+                    raise JobError(f"{self.path}: writers of an earlier extraction are still at work")
+                time.sleep(0.05)
 
     def training_files(self) -> list[Path]:
         """Every file under the folder that training would take for a sample."""

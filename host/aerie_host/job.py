@@ -31,6 +31,7 @@ class ExtractionJob:
     on_too_long: str
     max_skipped: int
     token_budget: int
+    writers: int
     tensor_parallel_size: int
     gpu_memory_utilization: float
     trust_remote_code: bool
@@ -74,6 +75,7 @@ def read_job(spec: Spec) -> ExtractionJob:
         on_too_long=spec.choice("on_too_long", ON_TOO_LONG, "error"),
         max_skipped=spec.number("max_skipped", 0),
         token_budget=spec.number("token_budget", 8192),
+        writers=spec.number("writers", 0),
         tensor_parallel_size=spec.number("tensor_parallel_size", 1),
         gpu_memory_utilization=spec.real("gpu_memory_utilization", 0.8),
         trust_remote_code=spec.flag("trust_remote_code", False),

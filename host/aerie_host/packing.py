@@ -1,7 +1,8 @@
-"""Grouping samples into batches, and what a batch costs."""
+"""The order in which samples fill steps, and what they cost on disk."""
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,22 +18,24 @@ BYTES_PER_FILE = 2048
 BYTES_PER_TENSOR = 512
 
 
-def pack(samples: Sequence[Sample], token_budget: int) -> list[list[Sample]]:
-    """Batches of at most ``token_budget`` tokens (a single longer sample is one of its own), longest samples first.
+def order(samples: Sequence[Sample], step_tokens: int) -> list[Sample]:
+    """Samples in the order in which steps of ``step_tokens`` tokens are full: the longest, then the shortest that fit.
 
-    Similar lengths share a batch, and a batch that does not fit into memory shows at the start, not after a day.
+    A step takes so many sequences and no more; short samples alone would leave it half empty. Beginning with the
+    longest, a step that does not fit into memory shows at the start, not after a day.
     """
-    batches: list[list[Sample]] = []
-    current: list[Sample] = []
-    used = 0
-    for sample in sorted(samples, key=lambda one: (-len(one.input_ids), one.index)):
-        length = len(sample.input_ids)
-        if current and used + length > token_budget:
-            batches.append(current)
-            current, used = [], 0
-        current.append(sample)
-        used += length
-    return [*batches, current] if current else batches
+    left = collections.deque(sorted(samples, key=lambda one: (-len(one.input_ids), one.index)))
+    ordered: list[Sample] = []
+    while left:
+        ordered.append(left.popleft())
+        used = len(ordered[-1].input_ids)
+        while left and used + len(left[0].input_ids) <= step_tokens:
+            ordered.append(left.popleft())
+            used += len(ordered[-1].input_ids)
+        while left and used + len(left[-1].input_ids) <= step_tokens:
+            ordered.append(left.pop())
+            used += len(ordered[-1].input_ids)
+    return ordered
 
 
 def bytes_per_token(layers: int, hidden_size: int) -> int:

@@ -1,127 +1,144 @@
-"""From the target model to the files: where states come from, and where they go."""
+"""From the target model to the files: an engine captures states in shared memory, writers take them from there."""
 
 from __future__ import annotations
 
-import io
-from typing import TYPE_CHECKING, Any, Protocol
+import contextlib
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
-from aerie_host.files import sha256_bytes, sha256_file, write_durably
-from aerie_host.folder import Entry, Folder
 from aerie_host.outcome import JobError
+from aerie_host.writers import Area, Piece, Writers, worker_count
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from aerie_host.folder import Entry
     from aerie_host.samples import Sample
 
 
-class StatesSource(Protocol):
-    """Extracts batches. The seam: one that lets the model's workers write the files themselves fits here as well."""
+class Rows(NamedTuple):
+    """Rows ``[begin, end)`` of ``slab`` hold positions of the sequence ``name`` from ``position`` on."""
 
-    def extract(self, batch: list[Sample]) -> list[Entry]:
-        """Have the files of ``batch`` written and checked; return their entries, in any order."""
+    name: str
+    slab: int
+    position: int
+    begin: int
+    end: int
+
+
+class Engine(Protocol):
+    """Runs the target model and leaves what it captured in shared memory."""
+
+    @property
+    def area(self) -> Area:
+        """The shared memory."""
+
+    def offsets(self, slab: int, row: int) -> Sequence[int]:
+        """Bytes at which a row begins, one for each layer asked."""
+
+    def stream(
+        self, sequences: Iterable[tuple[str, list[int]]], free_slab: Callable[[], int]
+    ) -> Generator[Sequence[tuple[str, int, int, int, int]], None, None]:
+        """Prefill named sequences; yield ``Rows``, all those of a slab at once. The slab is the reader's then."""
 
     def close(self) -> None:
         """Let go of the model."""
 
 
-class SampleWriter:
-    """Writes checked samples into the folder, each complete under its final name or not at all."""
+class StatesSource:
+    """Has files written for samples: the engine's next step runs while writers are at work on those before."""
 
-    def __init__(self, folder: Folder, layers: list[int], hidden_size: int) -> None:
-        self._folder = folder
-        self._layers = layers
-        self._hidden_size = hidden_size
+    def __init__(self, engine: Engine, output: Path, layers: Sequence[int], writers: int = 0) -> None:
+        self._engine = engine
+        self._writers = Writers(worker_count(writers), engine.area, output, layers)
 
-    def write(self, sample: Sample, hidden_states: list[torch.Tensor]) -> Entry:
-        """Write one sample with, per layer asked, states ``[seq, hidden]`` bfloat16; ``JobError`` names a flaw."""
-        self._check(sample, hidden_states)
-        data = {
-            "input_ids": torch.tensor(sample.input_ids, dtype=torch.long),
-            # torch.save writes the whole storage under a view: a row range of a batch would drag the batch along.
-            "hidden_states": [states.detach().cpu().contiguous().clone() for states in hidden_states],
-            "loss_mask": torch.tensor(sample.loss_mask, dtype=torch.long),
-        }
-        buffer = io.BytesIO()
-        torch.save(data, buffer)
-        content = buffer.getbuffer()
-        digest = sha256_bytes(content)
-        path = self._folder.sample(sample.index)
-        self._put(path, content, digest)
-        return Entry(
-            index=sample.index,
-            line=sample.line,
-            id=sample.id,
-            file=path.name,
-            length=len(sample.input_ids),
-            trainable=sample.trainable,
-            bytes=len(content),
-            sha256=digest,
-            tokens_sha256=sample.digest,
-        )
+    def extract(self, samples: Iterable[Sample]) -> Generator[list[Entry], None, None]:
+        """Extract samples; yield the entries of files as they are finished, in any order, none at times."""
+        under_way: dict[str, Sample] = {}
 
-    def _check(self, sample: Sample, hidden_states: list[torch.Tensor]) -> None:
-        if len(hidden_states) != len(self._layers):
-            raise JobError(
-                f"sample {sample.index}: {len(hidden_states)} layers came back, {len(self._layers)} were asked"
-            )
-        wanted = (len(sample.input_ids), self._hidden_size)
-        for layer, states in zip(self._layers, hidden_states, strict=True):
-            where = f"sample {sample.index} (line {sample.line}), layer {layer}"
-            if tuple(states.shape) != wanted:
-                raise JobError(f"{where}: shape {tuple(states.shape)}, wanted {wanted}")
-            if states.dtype != torch.bfloat16:
-                raise JobError(f"{where}: {states.dtype}, wanted torch.bfloat16")
-            finite = torch.isfinite(states).all(dim=1)
-            if not bool(finite.all()):
-                raise JobError(f"{where}: not finite in row {int((~finite).nonzero()[0])}: nothing was written")
+        def sequences() -> Iterator[tuple[str, list[int]]]:
+            for sample in samples:
+                under_way[str(sample.index)] = sample
+                yield str(sample.index), sample.input_ids
 
-    def _put(self, path: Path, content: memoryview, digest: str) -> None:
-        temporary = self._folder.temporary / f"{path.stem}.partial"
-        try:
-            write_durably(path, content, temporary)
-        except OSError as error:
-            text = f"{path} could not be written: {error.strerror}"
-            raise JobError(f"{text}. What was finished stays; running again continues") from error
-        if sha256_file(path) != digest:
-            path.unlink()
-            raise JobError(f"{path} reads back other than written: look at the disk")
+        with contextlib.closing(self._engine.stream(sequences(), self._writers.free_slab)) as steps:
+            for rows in steps:
+                self._writers.give(self._piece(under_way, Rows(*row)) for row in rows)
+                yield self._writers.finished()
+        if under_way:
+            raise JobError(f"samples {', '.join(list(under_way)[:10])}: not all of their rows came back")
+        yield self._writers.finished(wait=True)
 
+    def _piece(self, under_way: dict[str, Sample], rows: Rows) -> Piece:
+        sample = under_way[rows.name]
+        if rows.position + rows.end - rows.begin == len(sample.input_ids):
+            del under_way[rows.name]
+        offsets = self._engine.offsets(rows.slab, rows.begin)
+        return Piece(sample, rows.slab, offsets, rows.end - rows.begin, rows.position)
 
-class GeneratorSource:
-    """Runs the patched generator of speculators and takes the states back into this process."""
-
-    def __init__(self, generator: Any, writer: SampleWriter) -> None:
-        self._generator = generator
-        self._writer = writer
-
-    def extract(self, batch: list[Sample]) -> list[Entry]:
-        """See ``StatesSource``."""
-        results = self._generator.generate([sample.input_ids for sample in batch])
-        if len(results) != len(batch):
-            raise JobError(f"{len(results)} results came back for {len(batch)} samples")
-        entries = []
-        for sample, result in zip(batch, results, strict=True):
-            if result["input_ids"].tolist() != sample.input_ids:
-                raise JobError(f"sample {sample.index} (line {sample.line}): the result carries other tokens")
-            entries.append(self._writer.write(sample, result["hidden_states"]))
-        return entries
+    def close_writers(self) -> None:
+        """End the writers; the engine can be used on."""
+        self._writers.close()
 
     def close(self) -> None:
-        """See ``StatesSource``."""
-        executor = getattr(self._generator, "executor", None)
-        if executor is not None:
-            executor.shutdown()
+        """End writers and engine."""
+        self.close_writers()
+        self._engine.close()
+
+
+class VllmEngine:
+    """The patched generator of speculators as an engine."""
+
+    def __init__(self, generator: Any) -> None:
+        slabs = generator.slabs
+        if slabs.dtype != torch.bfloat16:
+            raise JobError(f"the model computes in {slabs.dtype}; files for training hold torch.bfloat16")
+        self.area = Area(slabs.path, slabs.nbytes, slabs.count, slabs.hidden)
+        self._generator = generator
+
+    def offsets(self, slab: int, row: int) -> list[int]:
+        """See ``Engine``."""
+        found: list[int] = self._generator.slabs.offsets(slab, row)
+        return found
+
+    def stream(
+        self, sequences: Iterable[tuple[str, list[int]]], free_slab: Callable[[], int]
+    ) -> Generator[Sequence[tuple[str, int, int, int, int]], None, None]:
+        """See ``Engine``."""
+        from speculators.data_generation.stream import stream
+
+        yield from stream(self._generator, sequences, free_slab)
+
+    def close(self) -> None:
+        """See ``Engine``."""
+        self._generator.executor.shutdown()
 
 
 def load_generator(
-    model: Path, layers: list[int], max_length: int, options: dict[str, Any], trust_remote_code: bool
+    model: Path,
+    layers: list[int],
+    max_length: int,
+    step_tokens: int,
+    options: dict[str, Any],
+    trust_remote_code: bool = False,
 ) -> Any:
-    """Build the generator for samples of up to ``max_length`` tokens."""
-    from speculators.data_generation.vllm_hidden_states_generator import VllmHiddenStatesGenerator
+    """Build the generator for samples of up to ``max_length`` tokens and steps of up to ``step_tokens``."""
+    from speculators.data_generation import vllm_hidden_states_generator as module
 
-    VllmHiddenStatesGenerator.trust_remote_code = trust_remote_code
-    # vLLM keeps one position for the token that it samples.
-    return VllmHiddenStatesGenerator(model_path=str(model), layer_ids=layers, max_model_len=max_length + 1, **options)
+    class Sized(module.VllmHiddenStatesGenerator):  # type: ignore[misc]
+        """The generator with a step as large as asked; longer sequences are spread over steps."""
+
+        def _create_vllm_config(self, **kwargs: Any) -> Any:
+            config = super()._create_vllm_config(**kwargs)
+            scheduler = config.scheduler_config
+            scheduler.max_num_batched_tokens = max(step_tokens, scheduler.max_num_seqs)
+            return config
+
+    Sized.trust_remote_code = trust_remote_code
+    try:
+        # vLLM keeps one position for the token that it samples.
+        return Sized(model_path=str(model), layer_ids=layers, max_model_len=max_length + 1, **options)
+    except MemoryError as error:
+        raise JobError(str(error)) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from aerie_host import extract, states  # noqa: E402
 from aerie_host.folder import Folder  # noqa: E402
 from aerie_host.spec import Spec  # noqa: E402
 from tests.host.models import checkpoint  # noqa: E402
-from tests.host.transformers_generator import TransformersGenerator  # noqa: E402
+from tests.host.transformers_engine import TransformersEngine  # noqa: E402
 
+# As jobs do: the process that writers are forked from finds the program by it.
+os.environ["PYTHONPATH"] = str(Path(extract.__file__).parents[1])
 LAYERS = [0, 2, 4, 5]
 ANSWERS = [
     "Yes.",
@@ -49,10 +52,11 @@ class Extraction:
             "layer_ids": LAYERS,
             "max_length": 400,
             "token_budget": 150,
+            "writers": 2,
             "identity": {"stack": "test", "lock": "l", "series": "s"},
             "disk_reserve": 0,
         }
-        self.loads: list[TransformersGenerator] = []
+        self.loads: list[TransformersEngine] = []
         self.write_data(ANSWERS)
 
     def write_data(self, answers: list[str], extra: str = "") -> None:
@@ -72,9 +76,9 @@ class Extraction:
         """One run of the command."""
         return extract.run(Spec({**self.spec, **changes}, "extract"), check)
 
-    def generator(self, job: Any) -> TransformersGenerator:
+    def engine(self, job: Any) -> TransformersEngine:
         """What is loaded in place of vLLM; counted."""
-        made = TransformersGenerator(str(job.model), job.layers)
+        made = TransformersEngine(str(job.model), job.layers, job.token_budget)
         self.loads.append(made)
         return made
 
@@ -91,9 +95,7 @@ def extraction(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     made = Extraction(model, tmp_path)
 
     def load(job: Any, folder: Folder) -> states.StatesSource:
-        return states.GeneratorSource(
-            made.generator(job), states.SampleWriter(folder, job.layers, job.facts.hidden_size)
-        )
+        return states.StatesSource(made.engine(job), folder.path, job.layers, job.writers)
 
     monkeypatch.setattr(extract, "_load", load)
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import resource
@@ -40,8 +41,18 @@ def test_files_manifest_and_report(extraction):
         assert [tuple(states.shape) for states in data["hidden_states"]] == [(item["length"], 64)] * 4
         assert {states.dtype for states in data["hidden_states"]} == {torch.bfloat16}
     assert outcome.data["tokens"] == sum(item["length"] for item in manifest["samples"])
-    batches = extraction.loads[0].calls
-    assert all(sum(lengths) <= 150 or len(lengths) == 1 for lengths in batches)
+    steps = extraction.loads[0].steps
+    assert all(rows[-1].end == 150 for rows in steps[:-1])
+    assert any(rows.position for step in steps for rows in step), "no sample was spread over steps"
+
+
+def test_the_states_are_the_models_whatever_steps_and_writers_did_with_them(extraction):
+    extraction.run()
+    engine = extraction.loads[0]
+    for name in ALL:
+        data = torch.load(extraction.output / name, weights_only=True, mmap=True)
+        for written, wanted in zip(data["hidden_states"], engine._states(data["input_ids"].tolist()), strict=True):
+            assert torch.equal(written, wanted)
 
 
 def test_a_file_holds_its_own_rows_and_not_the_batch_they_were_cut_from(extraction):
@@ -49,7 +60,7 @@ def test_a_file_holds_its_own_rows_and_not_the_batch_they_were_cut_from(extracti
     extraction.run(token_budget=4000, max_length=3000)
     item = json.loads((extraction.output / "manifest.json").read_text())["samples"][0]
     rows = 4 * item["length"] * 64 * 2
-    assert len(extraction.loads[0].calls) == 1
+    assert [len(step) for step in extraction.loads[0].steps] == [2]
     assert item["bytes"] <= 1.1 * (rows + 16 * item["length"]) + 4096
 
 
@@ -129,72 +140,74 @@ def test_foreign_files_stop_the_job_and_stay(extraction):
     assert (extraction.output / "data_99.pt").read_bytes() == b"mine"
 
 
-def broken(extraction, change):
-    """Let the generator's results be changed before they are written."""
-    original = extraction.generator
-
-    def make(job):
-        generator = original(job)
-        generate = generator.generate
-
-        def other(batch):
-            results = generate(batch)
-            change(results)
-            return results
-
-        generator.generate = other
-        return generator
-
-    extraction.generator = make
+def nan(engine):
+    engine.change_states = lambda states: states[1].__setitem__((3, 5), float("nan"))
 
 
-def nan(results):
-    results[0]["hidden_states"][1][3, 5] = float("nan")
+def infinite(engine):
+    engine.change_states = lambda states: states[-1].__setitem__((0, 0), float("-inf"))
 
 
-def infinite(results):
-    results[0]["hidden_states"][-1][0, 0] = float("inf")
+def a_step_lost(engine):
+    engine.change_rows = lambda rows: rows if rows[0].position == 0 else []
 
 
-def short(results):
-    results[0]["hidden_states"][2] = results[0]["hidden_states"][2][:-1]
+def a_row_lost(engine):
+    engine.change_rows = lambda rows: [row._replace(position=row.position + (row.position > 0)) for row in rows]
 
 
-def float32(results):
-    results[0]["hidden_states"][0] = results[0]["hidden_states"][0].float()
-
-
-def one_layer(results):
-    results[0]["hidden_states"] = list(results[0]["hidden_states"][0])
-
-
-def other_order(results):
-    results.reverse()
-    results.append(results[0])
-
-
-def other_tokens(results):
-    results[0]["input_ids"] = results[0]["input_ids"].flip(0)
+def rows_of_another_place(engine):
+    engine.change_rows = lambda rows: [row._replace(position=row.position * 1000) for row in rows]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (nan, r"layer 2: not finite in row 3"),
+        (nan, r"sample \d+ \(line \d+\), layer 2: not finite in row 3"),
         (infinite, r"layer 5: not finite in row 0"),
-        (short, r"layer 4: shape \(\d+, 64\), wanted"),
-        (float32, r"layer 0: torch.float32, wanted torch.bfloat16"),
-        (one_layer, r"\d+ layers came back, 4 were asked"),
-        (other_order, r"results came back for"),
-        (other_tokens, r"carries other tokens"),
+        (a_step_lost, r"not all of their rows came back|rows \d+ to \d+ came after"),
+        (a_row_lost, r"not all of their rows came back|rows \d+ to \d+ came after"),
+        (rows_of_another_place, r"not all of their rows came back|rows \d+ to \d+ came after"),
     ],
 )
 def test_a_wrong_state_never_reaches_the_disk(extraction, change, message):
-    broken(extraction, change)
+    # Every sample is longer than half a step: the second is spread over two.
+    extraction.write_data([ANSWERS[4]] * 2)
+    original = extraction.engine
+
+    def broken(job):
+        engine = original(job)
+        change(engine)
+        return engine
+
+    extraction.engine = broken
     with pytest.raises(JobError, match=message):
-        extraction.run()
+        extraction.run(token_budget=150)
     assert extraction.digests() == {}
     assert not extraction.folder.manifest.exists()
+
+
+def test_a_writer_that_is_killed_stops_the_job_by_name_and_the_next_run_goes_on(extraction):
+    original = extraction.engine
+
+    def murderous(job):
+        engine = original(job)
+
+        def kill(rows):
+            if len(engine.steps) == 2:
+                victim = next(child for child in multiprocessing.active_children() if child.name == "writer 0")
+                os.kill(victim.pid, signal.SIGKILL)
+                victim.join()
+            return rows
+
+        engine.change_rows = kill
+        return engine
+
+    extraction.engine = murderous
+    with pytest.raises(JobError, match=r"writer 0 ended \(exit code -9\) with samples"):
+        extraction.run()
+    extraction.engine = original
+    assert extraction.run().data["samples"] == len(ANSWERS)
 
 
 def test_lines_without_a_sample_fail_the_job_unless_allowed(extraction):
@@ -221,11 +234,11 @@ def test_the_disk_is_measured_before_the_model_is_loaded(extraction, monkeypatch
 
 def test_a_disk_that_fills_while_running_leaves_a_state_to_go_on_from(extraction, monkeypatch):
     usage = namedtuple("usage", "total used free")
-    free = iter([10**12, 10**12, 1000])
+    free = iter([10**12])
     with monkeypatch.context() as patched:
-        patched.setattr(shutil, "disk_usage", lambda _path: usage(10**12, 0, next(free)))
-        with pytest.raises(JobError, match="while running"):
-            extraction.run()
+        patched.setattr(shutil, "disk_usage", lambda _path: usage(10**12, 0, next(free, 1000)))
+        with pytest.raises(JobError, match=r"while running: 0\.00 GB are free"):
+            extraction.run(disk_reserve=1001)
     done = extraction.digests()
     assert 0 < len(done) < len(ANSWERS)
     outcome = extraction.run()
@@ -234,18 +247,26 @@ def test_a_disk_that_fills_while_running_leaves_a_state_to_go_on_from(extraction
 
 
 def test_a_write_that_fails_half_way_leaves_no_half_file(extraction):
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, hard))
-        with pytest.raises(JobError, match="could not be written: File too large"):
-            extraction.run()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, previous)
+    original = extraction.engine
+
+    def limited(job):
+        engine = original(job)
+
+        def limit(rows):
+            for child in multiprocessing.active_children():
+                resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (30_000, resource.RLIM_INFINITY))
+            return rows
+
+        engine.change_rows = limit
+        return engine
+
+    extraction.engine = limited
+    with pytest.raises(JobError, match="could not be written: File too large"):
+        extraction.run()
     assert list(extraction.folder.temporary.iterdir()) == []
     for name in extraction.digests():
         torch.load(extraction.output / name, weights_only=True)
+    extraction.engine = original
     assert extraction.run().data["samples"] == len(ANSWERS)
 
 
@@ -283,11 +304,11 @@ import json, sys, time
 sys.path[:0] = json.loads(sys.argv[1])
 from aerie_host import extract, states
 from aerie_host.spec import Spec
-from tests.host.transformers_generator import TransformersGenerator
+from tests.host.transformers_engine import TransformersEngine
 def load(job, folder):
-    generator = TransformersGenerator(str(job.model), job.layers)
+    engine = TransformersEngine(str(job.model), job.layers, job.token_budget)
     print("loaded", flush=True)
-    return states.GeneratorSource(generator, states.SampleWriter(folder, job.layers, job.facts.hidden_size))
+    return states.StatesSource(engine, folder.path, job.layers, job.writers)
 extract._load = load
 outcome = extract.run(Spec(json.loads(sys.argv[2]), "extract"), False)
 sys.exit(outcome.failed)
@@ -304,7 +325,7 @@ def test_killed_at_any_moment_nothing_is_lost_and_nothing_done_twice(extraction)
     for _ in range(6):
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
             process.stdout.readline()
-            time.sleep(chance.uniform(0, 0.25))
+            time.sleep(chance.uniform(0, 0.6))
             os.kill(process.pid, signal.SIGKILL)
         journal = {entry.file for entry in extraction.folder.read_journal().values()}
         now = extraction.digests()

@@ -177,3 +177,31 @@ def test_without_0015_verifier_norm(environment: Environment, tmp_path: Path) ->
     assert float(whole.stdout.split()[-1]) > 0.99
     reverted = without(environment, "speculators-0.3.0", "0015-verifier-norm", tmp_path / "overlay")
     assert float(reverted.run(["-c", script, str(tmp_path)]).stdout.split()[-1]) < 0.9
+
+
+def test_without_0016_shared_memory(environment: Environment, tmp_path: Path) -> None:
+    """What crosses the queue is counted, not how long it takes."""
+    script = (
+        f"{GENERATOR}\nimport pickle, sys, pathlib\nfrom aerie_host.truth.checkpoints import build\n"
+        "if __name__ == '__main__':\n"
+        "    folder, _ = build('llama', pathlib.Path(sys.argv[1]))\n"
+        "    generator = Generator(str(folder), layer_ids=[0, 2, 5], max_model_len=301)\n"
+        "    call, crossed = generator.executor.collective_rpc, []\n"
+        "    def counted(*args, **kwargs):\n"
+        "        reply = call(*args, **kwargs)\n"
+        "        crossed.append(len(pickle.dumps(reply)))\n"
+        "        return reply\n"
+        "    generator.executor.collective_rpc = counted\n"
+        "    results = generator.generate([[5] * 300, [6] * 200])\n"
+        "    states = sum(h.nbytes for result in results for h in result['hidden_states'])\n"
+        "    print('crossed', sum(crossed), 'of', states)\n"
+    )
+    whole = environment.run(["-c", script, str(tmp_path)])
+    assert whole.returncode == 0, whole.stderr[-3000:]
+    crossed, states = (int(word) for word in whole.stdout.split("crossed")[-1].split()[0:3:2])
+    assert states == 500 * 3 * 128 * 2
+    assert crossed < states / 100
+    reverted = without(environment, "speculators-0.3.0", "0016-shared-memory", tmp_path / "overlay")
+    done = reverted.run(["-c", script, str(tmp_path)])
+    assert done.returncode != 0
+    assert "Worker failed with error 'call _map_slabs first'" in done.stderr

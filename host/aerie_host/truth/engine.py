@@ -18,6 +18,7 @@ from aerie_host.reference import Forward, ReferenceModel, Rounding
 from aerie_host.truth.cases import Batch, batches
 from aerie_host.truth.checkpoints import ARCHITECTURES, LAYERS, VOCABULARY, build
 from aerie_host.truth.compare import Comparison, compare, separation
+from aerie_host.truth.files import through_files
 
 # Not in order, one twice, the first and the last among them: what a set of layers would lose.
 LAYER_IDS = [3, 0, LAYERS - 1, 3]
@@ -107,13 +108,16 @@ def run(architecture: str, seed: int, tensor_parallel_size: int, small: bool, de
         ready = time.monotonic()
         float32 = ReferenceModel(decoder, torch.float32, device)
         bfloat16 = ReferenceModel(decoder, torch.bfloat16, device)
-        plan = batches(seed, MAX_LENGTH, 32, 16, min(budget, 8192))
+        at_once = generator.vllm_config.scheduler_config.max_num_seqs
+        plan = batches(seed, MAX_LENGTH, at_once, 16, min(budget, 8192))
         if small:
             plan = plan[1:2] + plan[4:]
         asked: list[tuple[Batch, list[list[torch.Tensor]], list[str]]] = []
         for batch in plan:
             states, wrong = _ask(generator, batch)
             asked.append((batch, states, wrong))
+        streamed = Batch("streamed to files", [sequence for batch in plan for sequence in batch.sequences])
+        asked.append((streamed, *through_files(generator, streamed.sequences, LAYER_IDS, Path(folder) / "files")))
         refusals = _refusals(generator)
         again = Batch("after calls that failed", plan[0].sequences)
         asked.append((again, *_ask(generator, again)))
@@ -121,6 +125,8 @@ def run(architecture: str, seed: int, tensor_parallel_size: int, small: bool, de
         lone = Batch("one by one", plan[0 if small else 1].sequences[:9])
         alone = [_ask(generator, Batch(lone.name, [sequence])) for sequence in lone.sequences]
         asked.append((lone, [states[0] for states, _ in alone], [finding for _, wrong in alone for finding in wrong]))
+        again = Batch("streamed to files again", lone.sequences)
+        asked.append((again, *through_files(generator, again.sequences, LAYER_IDS, Path(folder) / "again")))
         captured = time.monotonic()
         exact: dict[tuple[int, ...], Forward] = {}
         rounding = Rounding()

@@ -2,37 +2,39 @@
 """Worker extension that captures hidden states with forward hooks.
 
 The model's own forward runs untouched: a hook on each target decoder layer adds
-the layer's update to its residual and keeps the sum. Rows are attributed to
-requests by the batch layout of the step they were computed in, never by a
-running offset, so order, chunked prefill and pre-emption cannot mix sequences.
+the layer's update to its residual and copies the sum into a slab of shared memory, on a
+stream of its own beside the layers that follow. Rows are attributed to requests by the
+batch layout of the step they were computed in, never by a running offset, so order,
+chunked prefill and pre-emption cannot mix sequences.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from vllm.config import CompilationMode
 from vllm.distributed import get_pp_group, get_tp_group
 from vllm.model_executor.models.interfaces import supports_multimodal
 
+from .slabs import Captured, Rows, Slabs
+
 __all__ = ["LayerCapture"]
 
-
-class Rows(NamedTuple):
-    """Rows ``[begin, end)`` of a step hold positions from ``position`` on."""
-
-    request_id: str
-    position: int
-    begin: int
-    end: int
+log = logging.getLogger(__name__)
 
 
-class Step(NamedTuple):
-    """One execution of the model: its layout and a state per captured layer."""
+@dataclass
+class Step:
+    """One execution of the model whose rows are on their way into a slab."""
 
     rows: list[Rows]
-    states: dict[int, torch.Tensor]
+    # Sources of copies under way: their memory must not be used again before.
+    states: list[torch.Tensor]
+    home: torch.cuda.Event | None = None
 
 
 def decoder_layers(model: torch.nn.Module) -> torch.nn.ModuleList:
@@ -42,9 +44,7 @@ def decoder_layers(model: torch.nn.Module) -> torch.nn.ModuleList:
         ValueError: the model keeps its decoder layers where vLLM's text models do not.
     """
     # vLLM answers supports_multimodal() by interface, get_language_model() by module.
-    language_model = (
-        model.get_language_model() if supports_multimodal(model) else model
-    )
+    language_model = model.get_language_model() if supports_multimodal(model) else model
     layers = getattr(getattr(language_model, "model", None), "layers", None)
     if not isinstance(layers, torch.nn.ModuleList) or len(layers) == 0:
         raise ValueError(
@@ -67,53 +67,15 @@ def layer_state(output: Any, layer_id: int) -> torch.Tensor:
     """
     if isinstance(output, torch.Tensor):
         return output.clone()
-    if (
-        isinstance(output, tuple)
-        and len(output) == 2
-        and isinstance(output[0], torch.Tensor)
-    ):
+    if isinstance(output, tuple) and len(output) == 2 and isinstance(output[0], torch.Tensor):
         update, residual = output
         if residual is None:
             return update.clone()
         if isinstance(residual, torch.Tensor) and residual.shape == update.shape:
             return update + residual
     raise TypeError(
-        f"decoder layer {layer_id} returned {type(output).__name__}, expected a tensor "
-        "or (update, residual)"
+        f"decoder layer {layer_id} returned {type(output).__name__}, expected a tensor or (update, residual)"
     )
-
-
-def join_rows(request_id: str, parts: list[tuple[int, torch.Tensor]]) -> torch.Tensor:
-    """Join the pieces of one sequence, in the order they were computed.
-
-    A piece that starts before the end of what is there replaces it from there on: a
-    pre-empted request is computed again from its start.
-
-    Args:
-        parts: ``(position of the first row, rows [n, hidden])``.
-
-    Returns:
-        A tensor ``[positions, hidden]`` of its own storage, on the CPU.
-
-    Raises:
-        RuntimeError: positions are missing.
-    """
-    pieces: list[torch.Tensor] = []
-    covered = 0
-    for position, rows in parts:
-        if position > covered:
-            raise RuntimeError(
-                f"{request_id}: rows {covered} to {position - 1} never passed the model"
-            )
-        while covered > position:
-            last = pieces.pop()
-            covered -= len(last)
-            if covered < position:
-                pieces.append(last[: position - covered])
-                covered = position
-        pieces.append(rows)
-        covered += len(rows)
-    return torch.cat(pieces).cpu()
 
 
 class LayerCapture:
@@ -146,68 +108,111 @@ class LayerCapture:
                 f"asked for layers {layer_ids}; the model has {len(layers)} decoder "
                 f"layers and its configuration names {wanted}"
             )
-        self._layer_ids = list(layer_ids)
-        self._steps: list[Step] = []
+        self._slabs: Slabs | None = None
+        self._slab = 0
+        self._steps: deque[Step] = deque()
         self._armed = False
+        self._stream: torch.cuda.Stream | None = None
         if get_tp_group().rank_in_group != 0:
             return
+        if worker.model_runner.device.type == "cuda":
+            self._stream = torch.cuda.Stream(worker.model_runner.device)
         layers[0].register_forward_pre_hook(self._begin_step)
-        for layer_id in sorted(set(layer_ids)):
-            layers[layer_id].register_forward_hook(self._keep_layer(layer_id))
+        for slot, layer_id in enumerate(sorted(set(layer_ids))):
+            layers[layer_id].register_forward_hook(self._keep_layer(layer_id, slot))
+
+    def _map_slabs(self, slabs: Slabs) -> None:
+        """Let captured rows go to ``slabs`` from now on."""
+        self._slabs = slabs
+        self._pinned: set[int] = set()
 
     def _begin_step(self, _layer: torch.nn.Module, _args: Any) -> None:
         if not self._armed:
             return
+        if self._slabs is None:
+            raise RuntimeError("call _map_slabs first")
+        if any(step.rows[0].slab == self._slab for step in self._steps):
+            raise RuntimeError(f"slab {self._slab} holds rows that nobody asked for")
+        if self._stream is not None and self._slab not in self._pinned:
+            self._pin(self._slabs, self._slab)
         runner: Any = self.model_runner  # type: ignore[attr-defined]
         batch = runner.input_batch
         count = batch.num_reqs
         bounds = runner.query_start_loc.np[: count + 1].tolist()
+        if bounds[-1] > self._slabs.tokens:
+            raise RuntimeError(f"a step of {bounds[-1]} tokens, a slab holds {self._slabs.tokens}")
         computed = batch.num_computed_tokens_cpu[:count].tolist()
-        rows = [
-            Rows(batch.req_ids[i], computed[i], bounds[i], bounds[i + 1])
-            for i in range(count)
-        ]
-        self._steps.append(Step(rows, {}))
+        rows = [Rows(batch.req_ids[i], self._slab, computed[i], bounds[i], bounds[i + 1]) for i in range(count)]
+        self._steps.append(Step(rows, []))
 
-    def _keep_layer(self, layer_id: int) -> Any:
+    def _pin(self, slabs: Slabs, slab: int) -> None:
+        """Page-lock a slab, without which copies from the device would wait for each other."""
+        self._pinned.add(slab)
+        address = slabs.rows(slab, 0, 0, 1).data_ptr()
+        error = int(torch.cuda.cudart().cudaHostRegister(address, slabs.slab_nbytes, 0))
+        if error:
+            log.warning("slab %d cannot be page-locked (CUDA error %d): copies are slower", slab, error)
+
+    def _keep_layer(self, layer_id: int, slot: int) -> Any:
         def hook(_layer: torch.nn.Module, _args: Any, output: Any) -> None:
-            if self._armed:
-                self._steps[-1].states[layer_id] = layer_state(output, layer_id)
+            if not self._armed or self._slabs is None:
+                return
+            step = self._steps[-1]
+            used = step.rows[-1].end
+            state = layer_state(output, layer_id)[:used]
+            home = self._slabs.rows(self._slab, slot, 0, used)
+            if self._stream is None:
+                home.copy_(state)
+                return
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
+                home.copy_(state, non_blocking=True)
+            step.states.append(state)
 
         return hook
 
     def _reset_capture(self) -> None:
-        """Forget what was captured and capture from the next step on."""
-        if not hasattr(self, "_layer_ids"):
+        """Forget what was captured and capture from the next step on, into the first slab."""
+        if not hasattr(self, "_slabs"):
             raise RuntimeError("call _setup_hidden_states_capture first")
-        self._steps = []
+        if self._stream is not None:
+            self._stream.synchronize()
+        self._steps.clear()
+        self._slab = 0
         self._armed = True
 
-    def _get_captured_states(self) -> dict[str, list[torch.Tensor]] | None:
-        """Return and forget the captured states, and stop capturing.
+    def _capture_step(self, scheduler_output: Any, slab: int) -> tuple[Any, Captured]:
+        """Run one step into ``slab``.
 
         Returns:
-            Per request id, one tensor ``[sequence, hidden]`` per layer id in the order
-            asked, on the CPU; None on ranks that do not capture.
+            The step's output, and the rows that came home since the last call: those of
+            this step may come with the next one. A step without tokens waits for all.
         """
-        steps, self._steps, self._armed = self._steps, [], False
+        worker: Any = self
+        self._slab = slab
+        output = worker.execute_model(scheduler_output)
+        if output is None:
+            output = worker.sample_tokens(None)
+        return output, self._home(wait=scheduler_output.total_num_scheduled_tokens == 0)
+
+    def _get_captured_states(self) -> Captured | None:
+        """Wait for the rows captured so far and say where they lie; None on ranks that do not capture."""
         if get_tp_group().rank_in_group != 0:
             return None
-        parts: dict[str, dict[int, list[tuple[int, torch.Tensor]]]] = {}
-        for rows, states in steps:
-            for request_id, position, begin, end in rows:
-                per_layer = parts.setdefault(request_id, {})
-                for layer_id, state in states.items():
-                    piece = (position, state[begin:end])
-                    per_layer.setdefault(layer_id, []).append(piece)
-        captured: dict[str, list[torch.Tensor]] = {}
-        for request_id, per_layer in parts.items():
-            joined = {
-                layer_id: join_rows(request_id, pieces)
-                for layer_id, pieces in per_layer.items()
-            }
-            captured[request_id] = [joined[layer_id] for layer_id in self._layer_ids]
-        return captured
+        return self._home(wait=True)
+
+    def _home(self, wait: bool) -> Captured:
+        if self._stream is not None and self._steps and self._steps[-1].home is None:
+            self._steps[-1].home = self._stream.record_event()
+        rows: list[Rows] = []
+        while self._steps:
+            home = self._steps[0].home
+            if home is not None and not home.query():
+                if not wait:
+                    break
+                home.synchronize()
+            rows += self._steps.popleft().rows
+        return Captured(rows)
 
     def _kv_cache_budget(self, fraction: float) -> int:
         """Return the bytes this worker may spend on its key/value cache.

@@ -1,0 +1,42 @@
+"""The battery's sequences through the path of an extraction: streamed, written by processes, read back from files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from aerie_host.folder import Folder
+
+from aerie_host.samples import Sample
+from aerie_host.states import StatesSource, VllmEngine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WRITERS = 2
+
+
+def through_files(
+    generator: Any, sequences: list[list[int]], layers: list[int], path: Path
+) -> tuple[list[list[torch.Tensor]], list[str]]:
+    """Per sequence and layer asked, the states ``[seq, hidden]`` that its file holds; and what is wrong with files."""
+    folder = Folder(path)
+    folder.create()
+    samples = [Sample(index, index + 1, "", ids, [1] * len(ids)) for index, ids in enumerate(sequences)]
+    with folder.locked():
+        source = StatesSource(VllmEngine(generator), path, layers, WRITERS)
+        try:
+            entries = [entry for finished in source.extract(samples) for entry in finished]
+        finally:
+            source.close_writers()
+    wrong = [] if len(entries) == len(samples) else [f"{len(entries)} files for {len(samples)} sequences"]
+    if sorted(folder.read_journal()) != list(range(len(samples))):
+        wrong.append("the journal does not name every sequence once")
+    states = []
+    for sample in samples:
+        data = torch.load(folder.sample(sample.index), weights_only=True)
+        states.append(data["hidden_states"])
+        if data["input_ids"].tolist() != sample.input_ids:
+            wrong.append(f"file {sample.index} holds the token ids of another sequence")
+    return states, wrong
