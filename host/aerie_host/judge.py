@@ -1,4 +1,7 @@
-"""``judge``: prove the files of an extraction, one after the other, and some of them against Transformers."""
+"""``judge``: prove the files of an extraction, ours or another's, and some of ours against Transformers.
+
+What nobody says cannot be judged: it is reported as not applicable, with the reason, and never as passed.
+"""
 
 from __future__ import annotations
 
@@ -7,189 +10,255 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aerie_host import sample_file
+from aerie_host import judge_reference, sample_flaws
 from aerie_host.checks import Checks
+from aerie_host.contract import Contract, Expected
 from aerie_host.conversations import read_conversations
 from aerie_host.folder import Folder
+from aerie_host.judge_files import Totals, judge_files
+from aerie_host.judge_folder import NO_MANIFEST, REMEDY, check_contents, check_numbering, contents
+from aerie_host.manifest import Manifest, ManifestError, read
+from aerie_host.model_facts import read_facts
 from aerie_host.outcome import JobError, Outcome, UsageError
-from aerie_host.sample_file import PROPERTIES, Expected, inspect
-from aerie_host.summaries import LayerStatistics, histogram
+from aerie_host.sample_file import load
+from aerie_host.summaries import histogram
 
 if TYPE_CHECKING:
-    from aerie_host.spec import Spec
+    from collections.abc import Sequence
 
-SHOWN = 5
-REMEDY = "run the extraction again: what is damaged is written anew"
+    from aerie_host.spec import Spec
 
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """What was asked of the extraction, where the caller says so: empty and 0 stand for no word."""
+    """What the caller says: empty and 0 stand for no word."""
 
     layers: list[int]
     hidden_size: int
-    samples: int
+    vocab_size: int
+    data: str
+    max_samples: int
+    model: str
+    remote: bool
+    reference_samples: int
 
 
-def _samples_in(data: str, max_samples: int) -> int:
-    """How many samples the data asks for, counted anew and not taken from the manifest; 0 without a data file."""
-    if not data:
-        return 0
+def _asked(spec: Spec) -> Asked:
+    return Asked(
+        layers=spec.numbers("layer_ids", []),
+        hidden_size=spec.number("hidden_size", 0),
+        vocab_size=spec.number("vocab_size", 0),
+        data=spec.text("data", ""),
+        max_samples=spec.number("max_samples", 0),
+        model=spec.text("model", ""),
+        remote=spec.flag("trust_remote_code", False),
+        reference_samples=spec.number("reference_samples", 0),
+    )
+
+
+def _contract(folder: Path, files: Sequence[Expected], manifest: Manifest | None, asked: Asked) -> Contract:
+    """What all files must be: by the manifest, else by what the caller says, else like the first that can be read."""
+    if manifest is not None:
+        vocabulary = asked.vocab_size
+        if not vocabulary and (Path(manifest.model) / "config.json").is_file():
+            vocabulary = read_facts(Path(manifest.model)).vocab_size
+        source = f"were asked: {list(manifest.layers)}"
+        return Contract(manifest.layers, len(manifest.layers), manifest.hidden_size, vocabulary, source)
+    count, hidden_size, source = len(asked.layers), asked.hidden_size, f"were asked: {asked.layers}"
+    for one in files:
+        try:
+            states = load(folder / one.file, mapped=True)["hidden_states"]
+            found = len(states), int(states[0].shape[-1])
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+            continue
+        if not count:
+            count, source = found[0], f"are in {one.file}"
+        hidden_size = hidden_size or found[1]
+        break
+    return Contract(tuple(asked.layers), count, hidden_size, asked.vocab_size, source)
+
+
+def _check_asked(checks: Checks, manifest: Manifest | None, asked: Asked, contract: Contract) -> None:
+    """What the caller asked for against what the manifest says of the whole."""
+    name, remedy = "the layers asked, in order", "overwrite or use another folder"
+    if manifest is None:
+        found = f"{contract.count} tensors per file"
+        checks.add(name, "n/a", found, f"the layers' numbers: {NO_MANIFEST}; the number of layers is checked")
+    elif asked.layers:
+        layers = list(manifest.layers)
+        checks.require(name, layers == asked.layers, layers, asked.layers, remedy)
+    else:
+        checks.add(name, "n/a", list(manifest.layers), "any: the caller asks for none")
+    name, remedy = "hidden size", "look at the model's config.json"
+    if asked.hidden_size and manifest is not None:
+        same = manifest.hidden_size == asked.hidden_size
+        checks.require(name, same, manifest.hidden_size, asked.hidden_size, remedy)
+    elif not asked.hidden_size:
+        checks.add(name, "n/a", contract.hidden_size, "the same in all files; the caller asks for none")
+
+
+def _check_count(checks: Checks, manifest: Manifest | None, asked: Asked) -> None:
+    """As many samples as the data asks for, counted anew and not taken from the manifest."""
+    name = "as many samples as asked"
+    if manifest is None:
+        checks.add(name, "n/a", "not known", f"the data's lines: {NO_MANIFEST} that says which they are")
+        return
+    text = f"{len(manifest.samples)} written, {len(manifest.skipped)} skipped"
+    if not asked.data:
+        checks.add(name, "n/a", text, "the data's lines: the caller names no data")
+        return
+    path = Path(asked.data)
+    if not path.exists():
+        checks.add(name, "n/a", text, f"the data's lines: {path} is not on this host")
+        return
     try:
-        lines = sum(1 for _ in read_conversations(Path(data)))
+        lines = sum(1 for _ in read_conversations(path))
     except OSError as error:
-        raise UsageError(f"judge: {data} cannot be read: {error.strerror}") from error
-    return min(lines, max_samples) if max_samples else lines
+        raise UsageError(f"judge: {path} cannot be read: {error.strerror}") from error
+    wanted = min(lines, asked.max_samples) if asked.max_samples else lines
+    got = len(manifest.samples) + len(manifest.skipped)
+    checks.require(name, got == wanted, text, wanted, REMEDY)
 
 
-def _expected(manifest: dict[str, Any]) -> list[Expected]:
-    return [
-        Expected(
-            file=item["file"],
-            length=item["length"],
-            trainable=item["trainable"],
-            sha256=item["sha256"],
-            layers=tuple(manifest["layers"]),
-            hidden_size=manifest["hidden_size"],
-        )
-        for item in manifest["samples"]
-    ]
+def _check_files(checks: Checks, totals: Totals, count: int, manifest: Manifest | None, contract: Contract) -> None:
+    """One check per property of a file."""
+    for name, texts in totals.flaws.items():
+        if name in sample_flaws.OF_MANIFEST and manifest is None:
+            checks.add(name, "n/a", f"{count} files", f"digests to compare with: {NO_MANIFEST}")
+        else:
+            checks.require(
+                name,
+                not texts.count and count > 0,
+                texts if texts.count else f"{count} files",
+                f"{count} files",
+                REMEDY,
+            )
+    if not contract.vocabulary:
+        reason = "the model of the manifest is not on this host" if manifest else f"{NO_MANIFEST} that names the model"
+        checks.add("token ids in the vocabulary", "n/a", "not known", f"the vocabulary's size: {reason}")
 
 
-def _several(problems: list[str]) -> str:
-    more = len(problems) - SHOWN
-    return "; ".join(problems[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+def _check_coverage(checks: Checks, totals: Totals, manifest: Manifest | None) -> dict[str, Any]:
+    """How many of the tokens are there, how many are trained on, and which samples are there twice."""
+    tokens = sum(totals.lengths)
+    data: dict[str, Any] = {}
+    if manifest is None:
+        checks.add("token coverage", "n/a", f"{tokens:,} tokens", f"how many there should be: {NO_MANIFEST}")
+    else:
+        share = data["token_coverage"] = tokens / manifest.tokens if manifest.tokens else 0.0
+        text = f"{tokens:,} of {manifest.tokens:,} tokens ({share:.2%})"
+        text += f"; {len(manifest.skipped)} lines gave no sample" if manifest.skipped else ""
+        text += f"; {manifest.truncated} samples were cut" if manifest.truncated else ""
+        checks.require("token coverage", tokens == manifest.tokens and tokens > 0, text, "all of them", REMEDY)
+    share = data["mask_coverage"] = totals.trainable / tokens if tokens else 0.0
+    text = f"{totals.trainable:,} of {tokens:,} tokens ({share:.2%}) are trained on"
+    remedy = ""
+    if totals.untrained.count or not tokens:
+        status, text = "fail", f"{text}; {totals.untrained.count} samples have none: {totals.untrained}"
+        remedy = "leave such samples out: training learns nothing from them"
+    elif share == 1:
+        status, remedy = "warn", "look at what made the masks: prompts are trained on as well"
+    else:
+        status = "pass"
+    checks.add("mask coverage", status, text, "some in every sample, and not all", remedy)
+    twins = totals.twins
+    remedy = (
+        "remove the repeats from the data, unless they are meant: training takes each of them" if twins.count else ""
+    )
+    checks.add("no sample twice", "warn" if twins.count else "pass", twins if twins.count else "none", "none", remedy)
+    return data
 
 
-def _whole(checks: Checks, folder: Folder, manifest: dict[str, Any], asked: Asked) -> None:
-    """Checks of the folder as a whole."""
-    names = [item["file"] for item in manifest["samples"]]
-    there = {path.relative_to(folder.path).as_posix() for path in folder.training_files()}
-    missing, foreign = sorted(set(names) - there), sorted(there - set(names))
-    count = f"{len(names) - len(missing)} of {len(names)} files"
-    found = count + (f", missing: {_several(missing)}" if missing else "")
-    checks.require("every sample has its file", not missing and bool(names), found, "at least one, and all", REMEDY)
-    remedy = "move them away: training reads every file whose name ends in pt"
-    checks.require("no other files for training", not foreign, _several(foreign) or "none", "none", remedy)
-    indices = [item["index"] for item in manifest["samples"]]
-    checks.require("every sample once", len(set(indices)) == len(indices), len(set(indices)), len(indices), REMEDY)
-    if asked.samples:
-        got = len(names) + len(manifest.get("skipped", []))
-        text = f"{len(names)} written, {len(manifest.get('skipped', []))} skipped"
-        checks.require("as many samples as asked", got == asked.samples, text, asked.samples, REMEDY)
-    if asked.layers:
-        same = manifest["layers"] == asked.layers
-        checks.require(
-            "the layers asked, in order", same, manifest["layers"], asked.layers, "overwrite or use another folder"
-        )
-    if asked.hidden_size:
-        same = manifest["hidden_size"] == asked.hidden_size
-        checks.require(
-            "hidden size", same, manifest["hidden_size"], asked.hidden_size, "look at the model's config.json"
-        )
+def _reference(
+    checks: Checks, folder: Folder, totals: Totals, manifest: Manifest | None, asked: Asked
+) -> dict[str, Any] | None:
+    """Compare with Transformers where that was asked for and the model is known."""
+    if not asked.reference_samples:
+        checks.add(judge_reference.CHECK, "n/a", "not asked", "asked for small models only")
+        return None
+    model, reason = judge_reference.find_model(manifest, asked.model)
+    sound = [one for one in manifest.samples if one.file not in totals.flawed] if manifest else []
+    if model is None or manifest is None or not sound:
+        checks.add(judge_reference.CHECK, "n/a", "not compared", reason or "a file without a flaw: there is none")
+        return None
+    chosen = judge_reference.choose(sound, asked.reference_samples)
+    return judge_reference.compare(checks, folder, chosen, manifest.layers, model, asked.remote)
 
 
-def _files(checks: Checks, folder: Folder, expected: list[Expected], statistics: LayerStatistics) -> set[str]:
-    """Checks of every file; returns the names of those with a flaw."""
-    flaws: dict[str, list[str]] = {name: [] for name in PROPERTIES}
-    flawed = set()
-    for one in expected:
-        for flaw in inspect(folder.path, one, statistics.add):
-            flaws[flaw.prop].append(flaw.text)
-            flawed.add(one.file)
-    for name, problems in flaws.items():
-        checks.require(
-            name, not problems, _several(problems) or f"{len(expected)} files", f"{len(expected)} files", REMEDY
-        )
-    return flawed
-
-
-def choose(expected: list[Expected], count: int) -> list[Expected]:
-    """``count`` files over the whole range of lengths, the shortest and the longest among them."""
-    ordered = sorted(expected, key=lambda one: (one.length, one.file))
-    if count >= len(ordered):
-        return ordered
-    if count == 1:
-        return ordered[-1:]
-    return [ordered[round(number * (len(ordered) - 1) / (count - 1))] for number in range(count)]
-
-
-def _reference(checks: Checks, folder: Folder, chosen: list[Expected], model: Path, remote: bool) -> dict[str, Any]:
-    """Compare the chosen files with Transformers."""
-    import torch
-
-    from aerie_host.reference import ReferenceModel, Rounding, measure
-
-    began = time.monotonic()
-    exact = ReferenceModel(model, torch.float32, trust_remote_code=remote)
-    rounded = ReferenceModel(model, torch.bfloat16, trust_remote_code=remote)
-    rounding = Rounding()
-    differences = []
-    for one in chosen:
-        data = sample_file.load(folder.path / one.file)
-        tokens = data["input_ids"].tolist()
-        forward = exact.forward(tokens)
-        rounding.add(rounded.forward(tokens), forward)
-        pairs = zip(one.layers, data["hidden_states"], strict=True)
-        differences += [measure(one.file, state, forward, layer) for layer, state in pairs]
-    by_layer = []
-    for layer in chosen[0].layers:
-        mine = [one for one in differences if one.layer == layer]
-        problems = [problem for problem in map(rounding.problem, mine) if problem]
-        median, worst = max(one.median for one in mine), max(one.worst for one in mine)
-        found = f"{len(mine)} files, median row {median:.2%}, worst row {worst:.2%}"
-        wanted = (
-            f"at most {rounding.median_bound(layer):.2%} and {rounding.row_bound(layer):.2%}, which rounding explains"
-        )
-        remedy = "the extraction is wrong: look at the patches (--tags verify)"
-        checks.require(f"layer {layer} equals Transformers", not problems, _several(problems) or found, wanted, remedy)
-        by_layer.append({"layer": layer, "median": median, "worst": worst, "bound": rounding.row_bound(layer)})
-    seconds = round(time.monotonic() - began, 1)
-    result = {"files": len(chosen), "layers": by_layer, "seconds": seconds}
-    result["largest_median_row"] = max(one["median"] for one in by_layer)
-    result["largest_row"] = max(one["worst"] for one in by_layer)
-    return result
+def _nothing_to_judge(folder: Folder, check: bool) -> Outcome | None:
+    """Refuse a folder that cannot be judged; before an extraction, in check mode, that is no failure."""
+    path = folder.path
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"judge: {path} is a file, wanted a folder of samples")
+    if folder.manifest.exists():
+        return None
+    ours = folder.fingerprint.exists() or folder.journal.exists()
+    if path.is_dir() and not ours and folder.training_files():
+        return None
+    if check:
+        checks = Checks()
+        checks.add("manifest", "n/a", "none yet", "one: the extraction writes it")
+        return Outcome("tensors", checks, {}, False, f"would judge {path}")
+    if not path.is_dir():
+        raise UsageError(f"judge: there is no folder {path}: extract into it, or name another")
+    if ours:
+        raise JobError(f"{path} has no manifest.json: the extraction in this folder did not finish; run it again")
+    raise JobError(f"{path} holds no sample (no file whose name ends in pt) and no manifest.json: nothing to judge")
 
 
 def run(spec: Spec, check: bool) -> Outcome:
     """Judge the folder; reads only, so ``check`` changes nothing."""
     folder = Folder(Path(spec.text("output")))
-    layers, hidden_size = spec.numbers("layer_ids", []), spec.number("hidden_size", 0)
-    data_file, max_samples = spec.text("data", ""), spec.number("max_samples", 0)
-    model, remote = spec.text("model", ""), spec.flag("trust_remote_code", False)
-    reference_samples = spec.number("reference_samples", 0)
+    asked = _asked(spec)
     spec.finish()
+    if early := _nothing_to_judge(folder, check):
+        return early
     checks = Checks()
-    manifest = folder.read_manifest()
-    if manifest is None:
-        if check and not folder.manifest.exists():
-            checks.add("manifest", "n/a", "none yet", "one: the extraction writes it")
-            return Outcome("tensors", checks, {}, False, f"would judge {folder.path}")
-        raise JobError(f"{folder.manifest} is not there or broken: the extraction in this folder did not finish")
-    try:
-        expected = _expected(manifest)
-    except (KeyError, TypeError) as error:
-        raise JobError(f"{folder.manifest} is no manifest of this program: {error!r}") from error
-    _whole(checks, folder, manifest, Asked(layers, hidden_size, _samples_in(data_file, max_samples)))
-    statistics = LayerStatistics(manifest["layers"])
-    flawed = _files(checks, folder, expected, statistics)
-    tokens = sum(one.length for one in expected)
-    data: dict[str, Any] = {"output": str(folder.path), "samples": len(expected), "tokens": tokens}
-    data["statistics"] = statistics.as_list()
-    data["lengths"] = histogram([one.length for one in expected])
-    summary = f"{len(expected):,} samples, {tokens:,} tokens judged"
-    sound = [one for one in expected if one.file not in flawed]
-    if reference_samples and sound:
-        chosen = choose(sound, reference_samples)
-        path = Path(model or manifest["model"]["path"])
-        reference = _reference(checks, folder, chosen, path, remote)
+    manifest = None
+    if not folder.manifest.exists():
+        checks.add("manifest", "n/a", "none", "one, as Aerie writes it: without it only the files' own form is judged")
+    else:
+        try:
+            manifest = read(folder.manifest)
+        except ManifestError as error:
+            checks.add(
+                "manifest", "fail", f"manifest.json {error}", "one as Aerie writes it", REMEDY, str(folder.manifest)
+            )
+            return Outcome("tensors", checks, {"output": str(folder.path)})
+        checks.add("manifest", "pass", f"{len(manifest.samples)} samples", "one as Aerie writes it")
+    found = contents(folder)
+    files = manifest.samples if manifest else [Expected(name) for name in found.samples]
+    contract = _contract(folder.path, files, manifest, asked)
+    check_contents(checks, found, manifest)
+    check_numbering(checks, found, manifest)
+    _check_asked(checks, manifest, asked, contract)
+    _check_count(checks, manifest, asked)
+    began = time.monotonic()
+    totals = judge_files(folder.path, files, contract)
+    seconds = time.monotonic() - began
+    _check_files(checks, totals, len(files), manifest, contract)
+    tokens = sum(totals.lengths)
+    data: dict[str, Any] = {
+        "output": str(folder.path),
+        "samples": len(files),
+        "tokens": tokens,
+        "trainable": totals.trainable,
+        "bytes": totals.size,
+        "seconds": round(seconds, 2),
+        "layers": contract.labels,
+        "hidden_size": contract.hidden_size,
+        "statistics": totals.statistics.as_list(),
+        "lengths": histogram(totals.lengths),
+        "not_finite": totals.not_finite,
+        **_check_coverage(checks, totals, manifest),
+    }
+    summary = f"{len(files):,} samples, {tokens:,} tokens judged ({totals.size / max(seconds, 1e-9) / 1e9:.2f} GB/s)"
+    if reference := _reference(checks, folder, totals, manifest, asked):
         data["reference"] = reference
         data["largest_difference"] = reference["largest_median_row"]
         summary += (
-            f"; {len(chosen)} files differ from Transformers by {reference['largest_median_row']:.2%} (median row)"
+            f"; {reference['files']} files differ from Transformers by {reference['largest_median_row']:.2%} "
+            f"(median row) and {reference['largest_row']:.2%} (worst row) at most"
         )
-        summary += f" and {reference['largest_row']:.2%} (worst row) at most"
-    elif not reference_samples:
-        checks.add("equality with Transformers", "n/a", "not asked", "asked for small models only")
     data["summary"] = summary
     return Outcome("tensors", checks, data, False, summary)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,32 +33,58 @@ def _round_widths() -> Any:
         power *= 8
 
 
+class LayerSum(NamedTuple):
+    """Sums over the norms of one layer's rows; they add up over any number of files."""
+
+    rows: int
+    total: float
+    squares: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, norms: torch.Tensor) -> LayerSum:
+        """Sum up norms ``[seq]``."""
+        values = norms.double()
+        total, squares = float(values.sum()), float((values * values).sum())
+        return cls(values.numel(), total, squares, float(values.min()), float(values.max()))
+
+    def plus(self, other: LayerSum) -> LayerSum:
+        """The sums of both."""
+        return LayerSum(
+            self.rows + other.rows,
+            self.total + other.total,
+            self.squares + other.squares,
+            min(self.least, other.least),
+            max(self.most, other.most),
+        )
+
+
 class LayerStatistics:
-    """Mean and spread of the norms of rows, per captured layer, over any number of files."""
+    """Mean, spread and extremes of the norms of rows, per captured layer, over any number of files."""
 
     def __init__(self, layers: Sequence[int]) -> None:
         self._layers = list(layers)
-        self._sums = [(0, 0.0, 0.0) for _ in self._layers]
+        self._sums: list[LayerSum | None] = [None for _ in self._layers]
 
-    def add(self, hidden_states: Sequence[torch.Tensor]) -> None:
-        """Take in one sample: per layer asked, states ``[seq, hidden]``."""
-        for number, states in enumerate(hidden_states[: len(self._layers)]):
-            norms = states.float().norm(dim=1).double()
-            rows, total, squares = self._sums[number]
-            self._sums[number] = (
-                rows + norms.numel(),
-                total + float(norms.sum()),
-                squares + float((norms * norms).sum()),
-            )
+    def add(self, sums: Sequence[LayerSum]) -> None:
+        """Take in one sample, layer by layer."""
+        for number, one in enumerate(sums):
+            before = self._sums[number]
+            self._sums[number] = before.plus(one) if before else one
 
     def as_list(self) -> list[dict[str, Any]]:
-        """``[{layer, norm, spread}]`` for each layer of which rows were seen."""
+        """``[{layer, norm, spread, least, most, rows}]`` for each layer of which rows were seen."""
         found = []
-        for layer, (rows, total, squares) in zip(self._layers, self._sums, strict=True):
-            if rows:
-                mean = total / rows
-                spread = math.sqrt(max(0.0, squares / rows - mean * mean))
-                found.append({"layer": layer, "norm": round(mean, 4), "spread": round(spread, 4)})
+        for layer, sums in zip(self._layers, self._sums, strict=True):
+            if sums is None:
+                continue
+            mean = sums.total / sums.rows
+            spread = math.sqrt(max(0.0, sums.squares / sums.rows - mean * mean))
+            values = {"norm": mean, "spread": spread, "least": sums.least, "most": sums.most}
+            found.append(
+                {"layer": layer, **{name: round(value, 4) for name, value in values.items()}, "rows": sums.rows}
+            )
         return found
 
 

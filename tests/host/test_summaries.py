@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aerie_host.summaries import LayerStatistics
+from aerie_host.summaries import LayerStatistics, LayerSum
 
 
 def test_statistics_of_many_files_are_those_of_all_rows_together() -> None:
@@ -17,11 +17,12 @@ def test_statistics_of_many_files_are_those_of_all_rows_together() -> None:
     ]
     statistics = LayerStatistics(layers)
     for states in files:
-        statistics.add(states)
+        statistics.add([LayerSum.of(one.float().norm(dim=1)) for one in states])
     for number, found in enumerate(statistics.as_list()):
         norms = torch.cat([states[number] for states in files]).float().norm(dim=1)
         assert found["layer"] == layers[number]
         assert found["norm"] == pytest.approx(norms.mean().item(), rel=1e-3)
+        assert (found["rows"], found["least"]) == (98, pytest.approx(norms.min().item(), rel=1e-3))
         assert found["spread"] == pytest.approx(norms.std(unbiased=False).item(), rel=1e-3)
 
 
