@@ -28,10 +28,13 @@ options:
     required: true
   uv: {description: A uv of the target to use instead of the controller's, type: str, default: ''}
   source:
-    description: C(lock) builds; C(existing) installs nothing and verifies what stands at O(path).
+    description:
+      - C(lock) builds; C(bundle) builds from O(bundle) without a network; C(existing) installs nothing and verifies
+        what stands at O(path).
     type: str
-    choices: [lock, existing]
+    choices: [lock, bundle, existing]
     default: lock
+  bundle: {description: Folder of the target that C(playbooks/bundle.yml) made, type: path, default: ''}
   replace: {description: Move aside what stands at O(path) and is not ours, type: bool, default: false}
   keep: {description: How many earlier environments to keep, type: int, default: 2}
   environment: {description: 'Variables for uv: mirror, proxy, certificates, cache', type: dict, default: {}}
@@ -70,6 +73,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible.module_utils.aerie.checks import Checks, finish
 from ansible.module_utils.aerie.environment import build, locked, tool
+from ansible.module_utils.aerie.environment.bundle import BundleError
 from ansible.module_utils.aerie.environment.places import Places
 from ansible.module_utils.aerie.lock import LockError
 from ansible.module_utils.aerie.patching.dist import environment_root, site_packages_of
@@ -91,11 +95,31 @@ def uv_in_place(module: AnsibleModule) -> str:
     if given["uv"]:
         return str(given["uv"])
     target = Path(given["home"]) / "bin" / "uv"
+    if given["source"] == "bundle":
+        return str(target)  # comes from the bundle, when something is built and the bundle was found whole
     if tool.sha256_of(target) != given["uv_sha256"] and not module.check_mode:
         if not given["uv_upload"]:
             module.exit_json(changed=False, needs_uv=True)
         tool.install(Path(given["uv_upload"]), target)
     return str(target)
+
+
+def bundle_of(module: AnsibleModule) -> Path | None:
+    """The folder to install from, when that is asked for."""
+    if module.params["source"] != "bundle":
+        return None
+    if not module.params["bundle"]:
+        refuse(module, "bundle", "no ml_env_bundle", "a folder of the host", "make one with playbooks/bundle.yml")
+    return Path(module.params["bundle"])
+
+
+def refuse_bundle(module: AnsibleModule, error: BundleError) -> None:
+    """End with one failing check for each file that is not as bundled."""
+    checks = Checks()
+    remedy = "copy the bundle again, or make it from the stack's lock with playbooks/bundle.yml"
+    for one in error.problems:
+        checks.add(f"bundle {one.name}", "fail", one.found, one.wanted, remedy)
+    finish(module, SECTION, checks, False, {})
 
 
 def adopt(module: AnsibleModule, demand: build.Demand) -> None:
@@ -159,7 +183,8 @@ def main() -> None:
             "python_versions": {"type": "str", "required": True},
             "home": {"type": "path", "required": True},
             "uv": {"type": "str", "default": ""},
-            "source": {"type": "str", "choices": ["lock", "existing"], "default": "lock"},
+            "source": {"type": "str", "choices": ["lock", "bundle", "existing"], "default": "lock"},
+            "bundle": {"type": "path", "default": ""},
             "replace": {"type": "bool", "default": False},
             "keep": {"type": "int", "default": 2},
             "environment": {"type": "dict", "default": {}},
@@ -187,12 +212,16 @@ def main() -> None:
         replace=given["replace"],
         environment={name: str(value) for name, value in given["environment"].items()},
         allowed=given["allowed"],
+        bundle=bundle_of(module),
     )
     try:
         if given["source"] == "existing":
             adopt(module, demand)
         require_python(module, demand)
         outcome = build.converge(demand, module.check_mode)
+    except BundleError as error:
+        refuse_bundle(module, error)
+        return
     except LockError as error:
         refuse(module, "lock", str(error), "a lock for this Python", f"renew it: make lock STACK={demand.stack}")
         return

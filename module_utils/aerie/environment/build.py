@@ -5,19 +5,18 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import platform
 import subprocess
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Mapping
+from pathlib import Path
+from typing import Any, Mapping
 
 from ansible.module_utils.aerie import processes
-from ansible.module_utils.aerie.environment import locked, tool
+from ansible.module_utils.aerie.environment import bundle, locked, tool
 from ansible.module_utils.aerie.environment.locked import Difference, Has, Wanted
 from ansible.module_utils.aerie.environment.places import Places, finish, remove
 from ansible.module_utils.aerie.gates import pythons
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROBE = "import platform; print(platform.python_version())"
 
@@ -42,6 +41,8 @@ class Demand:
     replace: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     allowed: list[str] = field(default_factory=list)
+    # A folder of the host with all that is to be installed, instead of the network.
+    bundle: Path | None = None
 
 
 @dataclass
@@ -108,7 +109,7 @@ def versions(has: Mapping[str, Has]) -> dict[str, str]:
 def converge(demand: Demand, check_mode: bool) -> Outcome:
     """Look, and unless all is well build and swap.
 
-    Raises `ToolError`, `LockError` or `OSError`; the environment is then as it was.
+    Raises `ToolError`, `LockError`, `BundleError`, `BusyError` or `OSError`; the environment is then as it was.
     """
     places, outcome, started = Places(demand.path), Outcome(), time.monotonic()
     current = places.current()
@@ -125,6 +126,8 @@ def converge(demand: Demand, check_mode: bool) -> Outcome:
     else:
         outcome.why = [Difference("environment", places.stranger() or "nothing there", demand.stack)]
     outcome.changed = True
+    if demand.bundle:
+        bundle.require(demand.bundle, demand.lock, chosen_python(demand)[1], platform.machine())
     if check_mode:
         _, outcome.python = chosen_python(demand)
         wants = locked.wanted(demand.lock, outcome.python)
@@ -194,6 +197,11 @@ def reusable(places: Places, demand: Demand, current: Path | None) -> Path | Non
 def build(places: Places, demand: Demand) -> Path:
     """A new environment from the lock, verified against it. Removed again when anything goes wrong."""
     variables = tool.clean_environment(os.environ, demand.environment)
+    sources: list[str] = []
+    if demand.bundle:
+        variables = {name: value for name, value in variables.items() if name not in tool.SOURCES}
+        sources = ["--offline", "--no-index", "--find-links", str(demand.bundle / "wheels")]
+        tool.install(demand.bundle / "bin" / "uv", Path(demand.uv))
     variables["UV_CACHE_DIR"] = str(tool.cache_folder(variables, demand.home))
     # Without hard links to its cache uv would copy 8 GB and say so on every run.
     variables["UV_NO_PROGRESS"] = "1"
@@ -207,7 +215,7 @@ def build(places: Places, demand: Demand) -> Path:
         lock_file.write_text(demand.lock, encoding="utf-8")
         python = str(target / "bin" / "python")
         arguments = ["pip", "sync", "--quiet", "--python", python, "--require-hashes", "--only-binary", ":all:"]
-        tool.run(demand.uv, [*arguments, str(lock_file)], variables)
+        tool.run(demand.uv, [*arguments, *sources, str(lock_file)], variables)
         has = locked.installed(target, demand.vllm_distribution)
         wrong = locked.differences(wants, has)
         if wrong:

@@ -21,6 +21,8 @@ KEPT = frozenset(
     )
 )
 INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL")
+# Where else uv would look for distributions.
+SOURCES = (*INDEX_VARIABLES, "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
 TAIL = 25
 
 

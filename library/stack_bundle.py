@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make the bundle of a stack on a connected machine."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: stack_bundle
+short_description: Everything that a host without a network needs for a stack
+description:
+  - Downloads the wheels that the lock wants for one Python and one kind of machine, by hash, and puts uv and, where
+    named, a model beside them. C(manifest.json) with the sha256 of each file is written last.
+  - A bundle that is whole and made from the same lock is left as it is, without asking the network.
+  - Runs on the controller (connection local), whose Python must have pip.
+options:
+  path: {description: Folder of the bundle, type: path, required: true}
+  stack: {description: Name of the stack, type: str, required: true}
+  lock: {description: The stack's lock, type: path, required: true}
+  python: {description: 'Python of the hosts, as C(3.12)', type: str, required: true}
+  glibc: {description: Oldest C library of the hosts, type: str, required: true}
+  machine: {description: Processor of the hosts, type: str, required: true}
+  model: {description: Folder of a checkpoint to take along; empty for none, type: path, default: ''}
+  environment: {description: 'Variables for pip: mirror, proxy, certificates', type: dict, default: {}}
+attributes:
+  check_mode: {support: full, description: Says whether the bundle would be made anew}
+  diff_mode: {support: none, description: Thousands of files}
+author: [Aerie contributors]
+"""
+
+EXAMPLES = r"""
+- name: Bundle the stack
+  stack_bundle:
+    path: /media/usb/aerie
+    stack: vllm-0.16-cuda
+    lock: /srv/aerie/stacks/vllm-0.16-cuda.lock
+    python: "3.12"
+    glibc: "2.31"
+    machine: x86_64
+"""
+
+RETURN = r"""
+aerie: {description: Section C(bundle) of the report, type: dict, returned: always}
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible.module_utils.aerie.checks import Checks, finish
+from ansible.module_utils.aerie.environment import bundle, tool
+from ansible.module_utils.aerie.gates.machine import size
+from ansible.module_utils.aerie.lock import LockError
+
+
+def download(given: dict[str, Any], wanted: str, wheels: Path) -> None:
+    """Have the wheels in a folder, and no other. Raises `ToolError` with what pip said."""
+    digits = given["python"].replace(".", "")
+    tags = [part for tag in bundle.platforms(given["glibc"], given["machine"]) for part in ("--platform", tag)]
+    abis = [part for abi in (f"cp{digits}", "abi3", "none") for part in ("--abi", abi)]
+    with tempfile.TemporaryDirectory(prefix="aerie-bundle-") as scratch:
+        lines = Path(scratch) / "requirements.txt"
+        lines.write_text(wanted, encoding="utf-8")
+        command = [
+            sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes",
+            "--only-binary", ":all:", "--implementation", "cp", "--python-version", given["python"],
+            *abis, *tags, "--dest", str(wheels), "--requirement", str(lines),
+        ]  # fmt: skip
+        environment = {**os.environ, **{name: str(value) for name, value in given["environment"].items()}}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-tool.TAIL :])
+        raise tool.ToolError(f"pip download ended with {done.returncode}: {said}")
+
+
+def drop_others(wheels: Path, wanted: str) -> None:
+    """Remove wheels of an earlier lock: what pip took has a digest of this one."""
+    for path in wheels.iterdir():
+        if f"sha256:{tool.sha256_of(path)}" not in wanted:
+            path.unlink()
+
+
+def copy_model(model: Path, target: Path) -> None:
+    """The checkpoint's files as the bundle's `model`: links where they can be, as nothing writes to either."""
+    if target.exists():
+        shutil.rmtree(str(target))
+
+    def link(source: str, place: str) -> str:
+        try:
+            os.link(os.path.realpath(source), place)
+        except OSError:
+            shutil.copy2(source, place)
+        return place
+
+    shutil.copytree(str(model), str(target), copy_function=link)
+
+
+def whole(folder: Path, facts: dict[str, Any]) -> bool:
+    """Whether the folder is a bundle with these facts and without damage."""
+    manifest = bundle.read(folder)
+    same = bool(manifest) and all(manifest.get(name) == value for name, value in facts.items())
+    return same and not bundle.damages(folder, manifest)
+
+
+def make(given: dict[str, Any], text: str, facts: dict[str, Any]) -> None:
+    """Make or mend the bundle; what is there and right is kept."""
+    folder = Path(given["path"])
+    wheels = folder / "wheels"
+    wheels.mkdir(parents=True, exist_ok=True)
+    (folder / bundle.MANIFEST).unlink(missing_ok=True)
+    wanted = bundle.requirements(text, f"{given['python']}.0")
+    download(given, wanted, wheels)
+    drop_others(wheels, wanted)
+    (folder / "lock.txt").write_text(text, encoding="utf-8")
+    tool.install(Path(sys.executable).parent / "uv", folder / "bin" / "uv")
+    if given["model"]:
+        copy_model(Path(given["model"]), folder / "model")
+    bundle.write(folder, facts)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "stack": {"type": "str", "required": True},
+            "lock": {"type": "path", "required": True},
+            "python": {"type": "str", "required": True},
+            "glibc": {"type": "str", "required": True},
+            "machine": {"type": "str", "required": True},
+            "model": {"type": "path", "default": ""},
+            "environment": {"type": "dict", "default": {}},
+        },
+        supports_check_mode=True,
+    )
+    given, checks, folder = module.params, Checks(), Path(module.params["path"])
+    text = Path(given["lock"]).read_text(encoding="utf-8")
+    facts = {name: given[name] for name in ("stack", "python", "glibc", "machine", "model")}
+    facts["lock_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    changed = not whole(folder, facts)
+    try:
+        if changed and not module.check_mode:
+            make(given, text, facts)
+    except (tool.ToolError, LockError, OSError) as error:
+        remedy = "see what pip said; mirrors, proxies and certificates go into bundle_environment"
+        checks.add("bundle", "fail", str(error), "every wheel of the lock", remedy)
+        finish(module, "bundle", checks, False, {})
+        return
+    files = bundle.read(folder).get("files", {})
+    total = size(sum(entry["bytes"] for entry in files.values()))
+    text = f"{len(files)} files, {total}" if files else "would be made"
+    checks.add("bundle", "pass", text, f"the lock of {given['stack']} for Python {given['python']}")
+    finish(module, "bundle", checks, changed, {"path": str(folder), "summary": f"{given['stack']}: {text}"})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Bundles: made by the real pip from tiny real wheels, used by the real uv without any index."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible.module_utils.aerie.environment import build, bundle
+from ansible.module_utils.aerie.environment.build import Demand
+
+from .conftest import UV, Wheels, make_lock
+
+ROOT = Path(__file__).resolve().parents[3]
+PYTHON = ".".join(platform.python_version_tuple()[:2])
+Make = Callable[..., Demand]
+
+
+def test_requirements_are_those_of_the_host_s_python() -> None:
+    digest = "a" * 64
+    text = (
+        f"one==1 ; python_full_version < '3.11' --hash=sha256:{digest}\n"
+        f"one==2 ; python_full_version >= '3.11' \\\n    --hash=sha256:{digest} \\\n    --hash=sha256:{'b' * 64}\n"
+        f"nvidia==1 ; sys_platform == 'win32' --hash=sha256:{digest}\n"
+    )
+    assert bundle.requirements(text, "3.10.0").split() == ["one==1", f"--hash=sha256:{digest}"]
+    assert bundle.requirements(text, "3.12.0").split()[0] == "one==2"
+    assert "b" * 64 in bundle.requirements(text, "3.12.0")
+    assert "nvidia" not in bundle.requirements(text, "3.12.0")
+
+
+def test_platforms_end_at_the_host_s_c_library() -> None:
+    tags = bundle.platforms("2.28", "x86_64")
+    assert tags[0] == "manylinux_2_28_x86_64"
+    assert {"manylinux2014_x86_64", "manylinux1_x86_64", "linux_x86_64"} <= set(tags)
+    assert "manylinux_2_31_x86_64" not in tags
+
+
+@pytest.fixture
+def play(tmp_path: Path, wheels: Wheels, lock_text: str) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The module under the real ansible-playbook; pip knows the folder of wheels only."""
+    (tmp_path / "tiny.lock").write_text(lock_text)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    task: dict[str, Any] = {
+        "path": str(tmp_path / "bundle"), "stack": "tiny", "lock": str(tmp_path / "tiny.lock"), "python": PYTHON,
+        "glibc": "2.28", "machine": platform.machine(), "model": str(tmp_path / "model"),
+    }  # fmt: skip
+
+    def call(*arguments: str, find: Path = wheels.folder) -> subprocess.CompletedProcess[str]:
+        pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(find), "PIP_CONFIG_FILE": os.devnull}
+        tasks = [{"name": "Bundle", "stack_bundle": {**task, "environment": pip}}]
+        (tmp_path / "play.yml").write_text(json.dumps([{"hosts": "h", "gather_facts": False, "tasks": tasks}]))
+        hosts = {"all": {"hosts": {"h": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}}}}
+        (tmp_path / "hosts.json").write_text(json.dumps(hosts))
+        more = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "AERIE_REPORTS": str(tmp_path / "reports")}
+        line = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.json", "play.yml", *arguments]
+        return subprocess.run(
+            line, cwd=tmp_path, env={**os.environ, **more}, text=True, capture_output=True, check=False
+        )
+
+    return call
+
+
+@pytest.fixture
+def bundled(tmp_path: Path, wheels: Wheels, lock_text: str) -> Path:
+    """A whole bundle of the tiny lock."""
+    folder = tmp_path / "usb"
+    (folder / "bin").mkdir(parents=True)
+    shutil.copytree(wheels.folder, folder / "wheels")
+    shutil.copy2(UV, folder / "bin" / "uv")
+    digest = bundle.hashlib.sha256(lock_text.encode()).hexdigest()
+    bundle.write(folder, {"stack": "tiny", "lock_sha256": digest, "python": PYTHON, "machine": platform.machine()})
+    return folder
+
+
+def gapped(demand: Make, folder: Path, tmp_path: Path, **more: Any) -> Demand:
+    """A demand that knows no other place: an index that does not exist, and a cache that is empty."""
+    sources = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_CACHE_DIR": str(tmp_path / "empty")}
+    made = demand(bundle=folder, **{"uv": str(tmp_path / "home" / "bin" / "uv"), **more})
+    made.environment = sources
+    return made
+
+
+def test_made_whole_then_left_alone_then_mended(play: Any, tmp_path: Path) -> None:
+    told = play("--check")
+    assert "changed=1" in told.stdout, told.stdout
+    assert not (tmp_path / "bundle").exists()
+    assert "changed=1" in play().stdout
+    files = bundle.read(tmp_path / "bundle")["files"]
+    assert {"wheels/alpha-1.0-py3-none-any.whl", "bin/uv", "lock.txt", "model/config.json"} <= set(files)
+    # A whole bundle asks no network: nothing could be found there now.
+    assert "changed=0" in play(find=tmp_path / "nowhere").stdout
+    (tmp_path / "bundle" / "wheels" / "alpha-1.0-py3-none-any.whl").write_bytes(b"cut")
+    assert "changed=1" in play().stdout
+    assert bundle.damages(tmp_path / "bundle", bundle.read(tmp_path / "bundle")) == []
+
+
+def test_a_wheel_with_another_digest_makes_no_bundle(play: Any, wheels: Wheels, tmp_path: Path) -> None:
+    wheels.pin("beta", "2.0", "SECRETLY = 'another'\n")
+    failed = play()
+    assert failed.returncode == 2
+    assert "HASHES" in failed.stdout
+    assert bundle.read(tmp_path / "bundle") == {}
+
+
+def test_an_environment_comes_from_a_bundle_alone(demand: Make, bundled: Path, tmp_path: Path) -> None:
+    first = build.converge(gapped(demand, bundled, tmp_path), check_mode=False)
+    assert first.after == {"alpha": "1.0", "beta": "2.0"}
+    # Nothing to do asks for no bundle: the medium may be gone.
+    shutil.rmtree(bundled)
+    assert not build.converge(gapped(demand, bundled, tmp_path), check_mode=False).changed
+
+
+def test_damage_is_named_by_file_before_anything_is_done(demand: Make, bundled: Path, tmp_path: Path) -> None:
+    wheel = bundled / "wheels" / "alpha-1.0-py3-none-any.whl"
+    content = bytearray(wheel.read_bytes())
+    content[-1] ^= 1
+    wheel.write_bytes(content)
+    (bundled / "bin" / "uv").unlink()
+    (bundled / "wheels" / "stray-1.0-py3-none-any.whl").write_bytes(b"")
+    for check_mode in (True, False):
+        with pytest.raises(bundle.BundleError) as caught:
+            build.converge(gapped(demand, bundled, tmp_path), check_mode)
+        assert {one.name: one.found for one in caught.value.problems} == {
+            "bin/uv": "missing",
+            "wheels/alpha-1.0-py3-none-any.whl": "another sha256",
+            "wheels/stray-1.0-py3-none-any.whl": "not in the manifest",
+        }
+    assert not (tmp_path / "env.d").exists()
+    assert not (tmp_path / "home").exists()
+
+
+def test_the_lock_decides_even_when_the_manifest_was_made_to_fit(
+    demand: Make, bundled: Path, tmp_path: Path, wheels: Wheels, lock_text: str
+) -> None:
+    wheels.pin("alpha", "1.0", "VERSION = 'forged'\n")
+    shutil.copy2(wheels.folder / "alpha-1.0-py3-none-any.whl", bundled / "wheels")
+    bundle.write(bundled, {k: v for k, v in bundle.read(bundled).items() if k not in ("schema", "files")})
+    with pytest.raises(build.tool.ToolError, match="ash mismatch"):
+        build.converge(gapped(demand, bundled, tmp_path), check_mode=False)
+    assert not (tmp_path / "env").exists()
+
+
+def test_a_bundle_of_another_lock_is_refused(demand: Make, bundled: Path, tmp_path: Path, wheels: Wheels) -> None:
+    other = make_lock(alpha=wheels.pin("alpha", "1.1"))
+    with pytest.raises(bundle.BundleError, match="lock_sha256"):
+        build.converge(gapped(demand, bundled, tmp_path, lock=other), check_mode=False)
+    with pytest.raises(bundle.BundleError, match="missing, or not readable"):
+        build.converge(gapped(demand, tmp_path / "nowhere", tmp_path), check_mode=False)
