@@ -41,7 +41,7 @@ format: .venv
 	$(PY) tools/role_docs.py
 
 unit: .venv
-	$(PY) -m pytest
+	$(PY) -m pytest -n auto
 
 # make host-tests  the program inside the ML environment, and each patch taken back alone: real vLLM (AERIE_TEST_ENV names a
 #                  patched environment; otherwise var/ml-env is made)
