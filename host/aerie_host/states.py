@@ -78,6 +78,11 @@ class StatesSource:
         offsets = self._engine.offsets(rows.slab, rows.begin)
         return Piece(sample, rows.slab, offsets, rows.end - rows.begin, rows.position)
 
+    @property
+    def waited_seconds(self) -> float:
+        """How long the engine waited for writers."""
+        return self._writers.waited_seconds
+
     def close_writers(self) -> None:
         """End the writers; the engine can be used on."""
         self._writers.close()

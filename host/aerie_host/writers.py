@@ -13,6 +13,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import time
 import traceback
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -191,6 +192,8 @@ class Writers:
         self._readers: collections.Counter[int] = collections.Counter()
         self._home: dict[int, _Writer] = {}
         self._entries: list[Entry] = []
+        # How long the engine had no slab: above nothing much, hashing or the disk is what limits.
+        self.waited_seconds = 0.0
         for number in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(
@@ -202,8 +205,10 @@ class Writers:
 
     def free_slab(self) -> int:
         """A slab that nobody reads; waits for one."""
+        began = time.monotonic()
         while not self._free:
             self._receive(self._writers)
+        self.waited_seconds += time.monotonic() - began
         return self._free.popleft()
 
     def give(self, pieces: Iterable[Piece]) -> None:

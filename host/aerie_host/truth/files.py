@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from aerie_host.folder import Folder
-
 from aerie_host.samples import Sample
 from aerie_host.states import StatesSource, VllmEngine
 

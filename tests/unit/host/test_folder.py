@@ -12,7 +12,7 @@ from aerie_host import fingerprint, resume
 from aerie_host.files import folder_digest, sha256_bytes, write_durably, write_json
 from aerie_host.folder import Entry, Folder
 from aerie_host.outcome import JobError
-from aerie_host.packing import bytes_on_disk, pack
+from aerie_host.packing import bytes_on_disk, order
 from aerie_host.samples import Sample
 
 
@@ -192,14 +192,12 @@ def test_fingerprint_differences_are_in_words():
     assert fingerprint.digest(before) != fingerprint.digest({**before, "layers": [1, 2]})
 
 
-def test_batches_hold_every_sample_once_within_the_budget():
-    samples = [sample(n, length) for n, length in enumerate([3, 90, 10, 10, 55, 120, 1, 40])]
-    batches = pack(samples, 100)
-    assert sorted(one.index for batch in batches for one in batch) == list(range(8))
-    sizes = [sum(len(one.input_ids) for one in batch) for batch in batches]
-    assert all(size <= 100 or len(batch) == 1 for size, batch in zip(sizes, batches, strict=True))
-    assert [one.index for one in batches[0]] == [5]
-    assert pack([], 100) == []
+def test_the_order_fills_steps_with_long_samples_and_the_short_ones_that_fit():
+    lengths = [3, 90, 10, 10, 55, 120, 1, 40]
+    ordered = [len(one.input_ids) for one in order([sample(n, length) for n, length in enumerate(lengths)], 100)]
+    assert sorted(ordered) == sorted(lengths)
+    assert ordered == [120, 90, 1, 3, 55, 40, 10, 10]
+    assert order([], 100) == []
 
 
 def test_the_disk_estimate_is_the_contract_of_the_file():

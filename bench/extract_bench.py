@@ -1,0 +1,358 @@
+"""Extraction beside what limits it, in one run on one machine.
+
+    plain     prefill alone, `LLM.generate(max_tokens=1)`: the ceiling
+    generate  `VllmHiddenStatesGenerator.generate`, states in this process's memory
+    files     what an extraction job does: states in files, hashed, synced, journaled
+    write     files of the same sizes written and synced by as many processes: the target folder's ceiling
+
+Each engine runs in a process of its own, so that one has the memory of another. Weights are random where a shape is
+named: speed does not depend on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import itertools
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+# hidden size, intermediate size, layers, heads, key/value heads
+SHAPES = {
+    "tiny": (128, 256, 6, 4, 2),
+    "135m": (576, 1536, 30, 9, 3),
+    "1.1b": (2048, 5632, 22, 32, 4),
+    "7b": (4096, 11008, 32, 32, 32),
+}
+VOCABULARY = 32000
+SECONDS = 8.0  # what each measurement should take
+MOST_BYTES = 16e9  # what a measurement may put on the disk
+
+
+def sequences(lengths: str, tokens: int, longest: int, seed: int) -> list[list[int]]:
+    """Random token ids, ``tokens`` in all: of one length, or mixed as conversations are (the median 0.3 of longest)."""
+    draw = random.Random(seed)  # noqa: S311 - load, not secrets
+    made: list[list[int]] = []
+    left = tokens
+    while left > 0:
+        length = int(lengths) if lengths != "mixed" else int(longest * min(1.0, 0.3 * draw.lognormvariate(0, 0.8)))
+        length = max(1, min(length, left, longest))
+        made.append(draw.choices(range(5, 500), k=length))
+        left -= length
+    return made
+
+
+def make_checkpoint(shape: str, folder: Path) -> None:
+    """Configuration and tokenizer of a Llama-like model; its weights are made up when it is loaded."""
+    from tokenizers import Tokenizer, models
+    from transformers import LlamaConfig, PreTrainedTokenizerFast
+
+    hidden, intermediate, layers, heads, kv_heads = SHAPES[shape]
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        max_position_embeddings=8192,
+        tie_word_embeddings=False,
+    )
+    config.architectures = ["LlamaForCausalLM"]
+    config.dtype = "bfloat16"
+    config.save_pretrained(folder)
+    words = {"<unk>": 0, "<s>": 1, "</s>": 2}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))  # noqa: S106 - a token of text
+    names = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+
+
+def engine_options(given: argparse.Namespace) -> dict[str, Any]:
+    """What a host whose vLLM has no compiled kernels needs."""
+    if not given.bench_host:
+        return {}
+    from vllm.config import AttentionConfig, CompilationConfig
+
+    return {
+        "compilation_config": CompilationConfig(custom_ops=["none"], mode=0),
+        "attention_config": AttentionConfig(backend="TRITON_ATTN"),
+    }
+
+
+def load_format(given: argparse.Namespace) -> str:
+    """Weights of a named shape are made up."""
+    return "dummy" if given.shape else "auto"
+
+
+def measure_plain(given: argparse.Namespace) -> dict[str, Any]:
+    """Plain prefill, and how many tokens a measurement of ``SECONDS`` takes."""
+    from vllm import LLM, SamplingParams
+
+    llm = LLM(
+        given.checkpoint,
+        enforce_eager=True,
+        max_model_len=given.max_length + 1,
+        max_num_batched_tokens=given.step_tokens,
+        max_num_seqs=128,
+        gpu_memory_utilization=given.gpu_memory_utilization,
+        enable_prefix_caching=False,
+        tensor_parallel_size=given.tensor_parallel,
+        load_format=load_format(given),
+        **engine_options(given),
+    )
+    sampling = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False)
+
+    def run(lengths: str, tokens: int, seed: int) -> float:
+        prompts = [{"prompt_token_ids": ids} for ids in sequences(lengths, tokens, given.max_length, seed)]
+        began = time.perf_counter()
+        llm.generate(prompts, sampling, use_tqdm=False)
+        return tokens / (time.perf_counter() - began)
+
+    found = {}
+    for lengths in given.lengths:
+        run(lengths, 2 * given.step_tokens, 1)
+        rate = run(lengths, 2 * given.step_tokens, 2)
+        tokens = int(min(rate * SECONDS, given.most_tokens)) if not given.tokens else given.tokens
+        tokens = max(tokens, 2 * given.step_tokens)
+        found[lengths] = {"tokens": tokens, "plain": run(lengths, tokens, 3)}
+    return found
+
+
+def load_extraction(given: argparse.Namespace) -> Any:
+    """The generator as an extraction job loads it."""
+    from speculators.data_generation import vllm_hidden_states_generator as module
+
+    from aerie_host.states import load_generator
+
+    module.VllmConfig = functools.partial(module.VllmConfig, **engine_options(given))
+    module.LoadConfig = functools.partial(module.LoadConfig, load_format=load_format(given))
+    options = {
+        "gpu_memory_utilization": given.gpu_memory_utilization,
+        "tensor_parallel_size": given.tensor_parallel,
+    }
+    return load_generator(Path(given.checkpoint), given.layers, given.max_length, given.step_tokens, options)
+
+
+def measure_extraction(given: argparse.Namespace) -> dict[str, Any]:
+    """States by ``generate`` and states in files."""
+    from aerie_host import writers
+    from aerie_host.states import StatesSource, VllmEngine
+
+    writers.warm_up()
+    generator = load_extraction(given)
+    layers = generator.layer_ids
+    found: dict[str, Any] = {"layers": layers, "hidden": generator.slabs.hidden}
+    target = Path(given.target)
+    source = None
+    try:
+        for lengths in given.lengths:
+            plan = given.plan[lengths]
+            by_generate(generator, lengths, 2 * given.step_tokens, given)
+            one = {"generate": by_generate(generator, lengths, max(2 * given.step_tokens, plan["tokens"] // 4), given)}
+            clear(target)
+            source = StatesSource(VllmEngine(generator), target, layers, given.writers)
+            to_files(source, lengths, 4 * given.step_tokens, given, 10**6)
+            one.update(to_files(source, lengths, plan["tokens"], given, 0))
+            one["sizes"] = [path.stat().st_size for path in sorted(target.glob("data_*.pt"))[:64]]
+            source.close_writers()
+            found[lengths] = one
+    finally:
+        generator.executor.shutdown()
+    return found
+
+
+def by_generate(generator: Any, lengths: str, tokens: int, given: argparse.Namespace) -> float:
+    """Tokens per second of ``generate``, called with a few steps' worth of sequences at a time."""
+    wanted = sequences(lengths, tokens, given.max_length, 3)
+    began = time.perf_counter()
+    while wanted:
+        batch, used = [], 0
+        while wanted and used < 4 * given.step_tokens:
+            batch.append(wanted.pop())
+            used += len(batch[-1])
+        generator.generate(batch)
+    return tokens / (time.perf_counter() - began)
+
+
+def to_files(source: Any, lengths: str, tokens: int, given: argparse.Namespace, first: int) -> dict[str, Any]:
+    """Extract to files as a job does, to the last one journaled."""
+    from aerie_host import packing
+    from aerie_host.samples import Sample
+
+    wanted = sequences(lengths, tokens, given.max_length, 4)
+    samples = [Sample(first + n, n + 1, "", ids, [1] * len(ids)) for n, ids in enumerate(wanted)]
+    waited, began = source.waited_seconds, time.perf_counter()
+    entries = list(itertools.chain.from_iterable(source.extract(packing.order(samples, given.step_tokens))))
+    seconds = time.perf_counter() - began
+    if len(entries) != len(samples):
+        raise SystemExit(f"{len(entries)} files for {len(samples)} samples")
+    return {
+        "files": tokens / seconds,
+        "bytes": sum(entry.bytes for entry in entries),
+        "samples": len(entries),
+        "seconds": seconds,
+        "waited_for_writers": source.waited_seconds - waited,
+    }
+
+
+def clear(target: Path) -> None:
+    """An empty folder to extract into."""
+    from aerie_host.folder import Folder
+
+    shutil.rmtree(target, ignore_errors=True)
+    Folder(target).create()
+
+
+def _write(number: int, target: str, sizes: list[int], total: int) -> None:
+    data = memoryview(random.Random(number).randbytes(max(sizes)))  # noqa: S311
+    done = 0
+    for count, size in enumerate(itertools.cycle(sizes)):
+        if done >= total:
+            return
+        path = Path(target) / f"write-{number}-{count}"
+        with path.open("wb") as stream:
+            stream.write(data[:size])
+            stream.flush()
+            os.fsync(stream.fileno())
+        done += size
+
+
+def measure_write(given: argparse.Namespace, sizes: list[int], total: int, count: int) -> float:
+    """Bytes per second of as many processes, writing and syncing files of these sizes."""
+    folder = Path(given.target) / "write"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    os.sync()
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_write, args=(n, str(folder), sizes, total // count)) for n in range(count)]
+    began = time.perf_counter()
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    seconds = time.perf_counter() - began
+    if any(process.exitcode for process in processes):
+        raise SystemExit("the target folder cannot be written at that rate: a writing process failed")
+    written = sum(path.stat().st_size for path in folder.iterdir())
+    shutil.rmtree(folder)
+    return written / seconds
+
+
+STAGES = {"plain": measure_plain, "extraction": measure_extraction}
+
+
+def run_stage(name: str, given: argparse.Namespace) -> dict[str, Any]:
+    """Run one stage in a process of its own and return what it found."""
+    with tempfile.NamedTemporaryFile("r", suffix=".json") as out:
+        command = [sys.executable, str(Path(__file__).with_name("extract")), "--stage", name, out.name]
+        done = subprocess.run(
+            command, input=json.dumps(vars(given)), text=True, stdout=sys.stderr, check=False, timeout=given.timeout
+        )
+        if done.returncode:
+            raise SystemExit(f"stage {name} ended with code {done.returncode}; its log is above")
+        found: dict[str, Any] = json.load(out)
+        return found
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    as_written = argparse.RawDescriptionHelpFormatter
+    top = argparse.ArgumentParser(prog="bench/extract", description=__doc__, formatter_class=as_written)
+    what = top.add_mutually_exclusive_group(required=True)
+    what.add_argument("--shape", choices=SHAPES, help="a Llama-like model of this shape with random weights")
+    what.add_argument("--checkpoint", help="a checkpoint's folder")
+    top.add_argument("--target", help="folder on the disk to be measured (default: a temporary one)")
+    top.add_argument("--lengths", nargs="+", default=["1000", "mixed"], help="tokens of every sample, or mixed")
+    top.add_argument("--max-length", type=int, default=2048, help="tokens of the longest sample")
+    top.add_argument("--layers", type=int, nargs="+", help="layers to capture (default: early, middle, late, last)")
+    top.add_argument("--step-tokens", type=int, default=8192, help="tokens in one step of the model")
+    top.add_argument(
+        "--tokens", type=int, default=0, help=f"tokens to measure with (default: {SECONDS:g} s of prefill)"
+    )
+    top.add_argument("--writers", type=int, default=0, help="writer processes (default: min(4, cores))")
+    top.add_argument("--tensor-parallel", type=int, default=1)
+    top.add_argument("--gpu-memory-utilization", type=float, default=0.5)
+    top.add_argument("--bench-host", action="store_true", help="for a vLLM without compiled kernels: Triton only")
+    top.add_argument("--timeout", type=int, default=600, help="seconds that a stage may take")
+    top.add_argument("--stage", nargs=2, help=argparse.SUPPRESS)
+    return top
+
+
+def main() -> int:
+    """Measure and print a table and one line of JSON."""
+    if "--stage" in sys.argv:
+        name, out = sys.argv[-2:]
+        given = argparse.Namespace(**json.load(sys.stdin))
+        if given.bench_host:
+            os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
+        Path(out).write_text(json.dumps(STAGES[name](given)), encoding="utf-8")
+        return 0
+    given = parser().parse_args()
+    with contextlib.ExitStack() as stack:
+        home = stack.enter_context(tempfile.TemporaryDirectory(prefix="aerie-bench-", dir=given.target))
+        given.target = str(Path(home) / "out")
+        if given.shape:
+            given.checkpoint = str(Path(home) / "model")
+            make_checkpoint(given.shape, Path(given.checkpoint))
+        report(measure(given))
+    return 0
+
+
+def measure(given: argparse.Namespace) -> dict[str, Any]:
+    """All stages, and what their numbers mean together."""
+    config = json.loads((Path(given.checkpoint) / "config.json").read_text(encoding="utf-8"))
+    config = config.get("text_config", config)
+    count = config["num_hidden_layers"]
+    given.layers = given.layers or sorted({2, count // 2, count - 3, count - 1})
+    per_token = 2 * config["hidden_size"] * len(given.layers) + 16
+    given.most_tokens = int(min(MOST_BYTES, 0.4 * shutil.disk_usage(Path(given.target).parent).free) / per_token)
+    given.plan = run_stage("plain", given)
+    extraction = run_stage("extraction", given)
+    from aerie_host.writers import worker_count
+
+    writers = worker_count(given.writers)
+    rows = []
+    for lengths in given.lengths:
+        one = {"lengths": lengths, **given.plan[lengths], **extraction[lengths]}
+        one["write_bytes_per_s"] = measure_write(given, one.pop("sizes"), min(one["bytes"], int(8e9)), writers)
+        one["bytes_per_token"] = one["bytes"] / one["tokens"]
+        one["write"] = one["write_bytes_per_s"] / one["bytes_per_token"]
+        one["limit"] = min(one["plain"], one["write"])
+        rows.append(one)
+    return {
+        "model": given.shape or given.checkpoint,
+        "layers": extraction["layers"],
+        "hidden": extraction["hidden"],
+        "tensor_parallel": given.tensor_parallel,
+        "step_tokens": given.step_tokens,
+        "writers": writers,
+        "cores": len(os.sched_getaffinity(0)),
+        "rows": rows,
+    }
+
+
+def report(found: dict[str, Any]) -> None:
+    """A table for people, a line for programs."""
+    print(
+        f"{found['model']}: hidden {found['hidden']}, layers {found['layers']}, tensor parallel "
+        f"{found['tensor_parallel']}, {found['writers']} writers, {found['cores']} cores; tokens/s\n"
+    )
+    print("| lengths | plain prefill | generate() | to files | write rate | of plain | of limit | waited for writers |")
+    print("|---|---|---|---|---|---|---|---|")
+    for row in found["rows"]:
+        print(
+            f"| {row['lengths']} | {row['plain']:,.0f} | {row['generate']:,.0f} | {row['files']:,.0f} "
+            f"| {row['write']:,.0f} ({row['write_bytes_per_s'] / 1e9:.2f} GB/s) | {row['files'] / row['plain']:.2f} "
+            f"| {row['files'] / row['limit']:.2f} | {row['waited_for_writers']:.1f} of {row['seconds']:.1f} s |"
+        )
+    print("\n" + json.dumps(found))

@@ -1,0 +1,71 @@
+"""Runs in the ML environment: what processes and shared memory take after 10 and after 200 batches of extraction.
+
+Prints one JSON object: anonymous memory of driver, workers and writers together, what is used of /dev/shm, and how many
+bytes the largest file has beyond those of its own rows.
+"""
+
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Iterator
+
+from aerie_host.folder import Folder
+from aerie_host.samples import Sample
+from aerie_host.states import StatesSource, VllmEngine, load_generator
+from aerie_host.truth.checkpoints import build
+
+LAYERS = [0, 2, 5]
+STEP = 1024
+
+
+def family(pid: int) -> list[int]:
+    """A process and its descendants."""
+    found = [pid]
+    for one in found:
+        for task in pathlib.Path(f"/proc/{one}/task").iterdir():
+            found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def memory() -> dict[str, int]:
+    """Bytes now."""
+    private = 0
+    for pid in family(os.getpid()):
+        rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        private += sum(int(line.split()[1]) * 1024 for line in rollup if line.startswith("Anonymous:"))
+    shm = os.statvfs("/dev/shm")
+    return {"private": private, "dev_shm": (shm.f_blocks - shm.f_bfree) * shm.f_frsize}
+
+
+def main() -> None:
+    """Extract 200 batches."""
+    home = pathlib.Path(sys.argv[1])
+    checkpoint, _ = build("llama", home)
+    generator = load_generator(checkpoint, LAYERS, 300, STEP, {"gpu_memory_utilization": 0.5})
+    folder = Folder(home / "out")
+    folder.create()
+    source = StatesSource(VllmEngine(generator), folder.path, LAYERS, 2)
+    # Lengths that do not fit into steps: samples are spread over two, and put together by writers.
+    lengths = [300, 211, 37, 150, 299, 1, 88]
+    steps, seen, kept = 0, {}, []
+
+    def samples() -> Iterator[Sample]:
+        number = 0
+        while steps < 200:
+            length = lengths[number % len(lengths)]
+            yield Sample(number, number + 1, "", [5 + number % 400] * length, [1] * length)
+            number += 1
+
+    for entries in source.extract(samples()):
+        steps += 1
+        kept += [(entry.bytes, entry.length) for entry in entries]
+        if steps in (10, 200):
+            seen[steps] = memory()
+    excess = max(size - length * (len(LAYERS) * 128 * 2 + 16) for size, length in kept)
+    print(json.dumps({"10": seen[10], "200": seen[200], "tokens": sum(length for _, length in kept), "excess": excess}))
+    source.close()
+
+
+if __name__ == "__main__":
+    main()
