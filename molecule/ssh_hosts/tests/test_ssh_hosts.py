@@ -160,6 +160,32 @@ def test_a_disk_that_runs_full_leaves_nothing_behind() -> None:
     ]
 
 
+def provision_from(bundle: str) -> Run:
+    values = {
+        "ml_env_source": "bundle", "ml_env_bundle": bundle, "ml_env_path": "/srv/aerie/gapped",
+        "ml_env_lock": f"{ROOT}/molecule/ssh_hosts/small.lock",
+        # The other cache has all the wheels.
+        "ml_env_uv_environment": {"UV_CACHE_DIR": "/srv/aerie/empty-cache"},
+    }  # fmt: skip
+    arguments = ("--tags=provision", "--skip-tags=gates", "--limit=converging", f"--extra-vars={json.dumps(values)}")
+    return run(*arguments)
+
+
+def test_a_host_without_a_route_is_provisioned_from_a_bundle(good: Any) -> None:
+    assert good.check_output("ip route show default") == ""
+    bundle = f"{LAB}.site/bundle"
+    damaged = "/srv/aerie/bundle"
+    good.check_output(f"cp -r {bundle} {damaged}")
+    wheel = good.check_output(f"cd {damaged} && ls wheels/jinja2-*")
+    good.check_output(f"truncate --size=-1 {damaged}/{wheel}")
+    refused = provision_from(damaged)
+    assert refused.code == 1
+    assert f"bundle {wheel}" in refused.messages("converging")
+    assert not good.file("/srv/aerie/gapped").exists
+    assert (provision_from(bundle).code, provision_from(bundle).report["counts"]["changed"]) == (0, 0)
+    assert good.check_output("/srv/aerie/gapped/bin/python -c 'import jinja2, markupsafe._speedups; print(1)'") == "1"
+
+
 @pytest.fixture(scope="module")
 def job(good: Any) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """A run that extracts, and the job that it started on the host, held up so that it outlives what is done to it."""
