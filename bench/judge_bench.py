@@ -6,8 +6,8 @@
     files    its part that goes through the files
 
 The folder is made for it, of random numbers, and removed. Before each measurement its files are put out of the page
-cache (`cold`) or read once (`warm`). Measurements take turns, and the median of each is printed. `CPU` is what the
-judge's process used on all cores: on a machine that does other work it says more than the time.
+cache (`cold`) or read once (`warm`). Measurements take turns, and the median of each is printed. `CPU` is what going
+through the files used on all cores: on a machine that does other work it says more than the time.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ sys.argv = sys.argv[1:]
 try:
     runpy.run_path(sys.argv[0], run_name="__main__")
 finally:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    print("used", used.ru_maxrss * 1024, used.ru_utime + used.ru_stime, file=sys.stderr)
+    print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, file=sys.stderr)
 """
 
 
@@ -87,8 +86,8 @@ def sha256(files: list[Path]) -> float:
     return time.perf_counter() - began
 
 
-def judge(folder: Path) -> tuple[float, float, int, float]:
-    """Seconds of the command, seconds that it was at the files, its peak of memory in bytes, its seconds of CPU."""
+def judge(folder: Path) -> tuple[float, float, float, int]:
+    """Seconds of the command, seconds and CPU seconds that it was at the files, and its peak of memory in bytes."""
     began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", WITH_PEAK, str(HOST), "judge", "--spec", "-"],
@@ -101,8 +100,7 @@ def judge(folder: Path) -> tuple[float, float, int, float]:
     if done.returncode:
         raise SystemExit(f"the judge failed: {done.stdout}{done.stderr}")
     data = json.loads(done.stdout.splitlines()[-1])["aerie"]["data"]
-    peak, cpu = done.stderr.rsplit("used ", 1)[1].split()
-    return seconds, data["seconds"], int(peak), float(cpu)
+    return seconds, data["seconds"], data["cpu_seconds"], int(done.stderr.rsplit("peak ", 1)[1])
 
 
 def measure(folder: Path, files: list[Path], cold: bool, repeat: int) -> dict[str, float]:
@@ -123,7 +121,7 @@ def measure(folder: Path, files: list[Path], cold: bool, repeat: int) -> dict[st
         prepare()
         taken["sha256"].append(sha256(files))
         prepare()
-        whole, part, peak, cpu = judge(folder)
+        whole, part, cpu, peak = judge(folder)
         cpus.append(cpu)
         taken["judge"].append(whole)
         taken["files"].append(part)

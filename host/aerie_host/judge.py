@@ -221,9 +221,11 @@ def run(spec: Spec, check: bool) -> Outcome:
         try:
             manifest = read(folder.manifest)
         except ManifestError as error:
-            checks.add(
-                "manifest", "fail", f"manifest.json {error}", "one as Aerie writes it", REMEDY, str(folder.manifest)
+            remedy = (
+                "run the extraction again; a manifest.json that is not Aerie's: move it away, and the rest is judged"
             )
+            text = f"manifest.json {error}"
+            checks.add("manifest", "fail", text, "one as Aerie writes it", remedy, str(folder.manifest))
             return Outcome("tensors", checks, {"output": str(folder.path)})
         checks.add("manifest", "pass", f"{len(manifest.samples)} samples", "one as Aerie writes it")
     found = contents(folder)
@@ -233,9 +235,9 @@ def run(spec: Spec, check: bool) -> Outcome:
     check_numbering(checks, found, manifest)
     _check_asked(checks, manifest, asked, contract)
     _check_count(checks, manifest, asked)
-    began = time.monotonic()
+    began, cpu = time.monotonic(), time.process_time()
     totals = judge_files(folder.path, files, contract)
-    seconds = time.monotonic() - began
+    seconds, cpu = time.monotonic() - began, time.process_time() - cpu
     _check_files(checks, totals, len(files), manifest, contract)
     tokens = sum(totals.lengths)
     data: dict[str, Any] = {
@@ -245,6 +247,7 @@ def run(spec: Spec, check: bool) -> Outcome:
         "trainable": totals.trainable,
         "bytes": totals.size,
         "seconds": round(seconds, 2),
+        "cpu_seconds": round(cpu, 2),
         "layers": contract.labels,
         "hidden_size": contract.hidden_size,
         "statistics": totals.statistics.as_list(),

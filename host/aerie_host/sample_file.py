@@ -44,6 +44,6 @@ def why_unreadable(path: Path, error: Exception) -> str:
         return "is empty, 0 bytes"
     if begins != ZIP_BEGINS:
         return "is no zip archive, as torch.save writes"
-    if "central directory" in text:
+    if "central directory" in text or "not a ZIP" in text:
         return "is cut off: it begins as a zip archive, whose directory at the end is missing"
     return f"cannot be loaded: {(text.splitlines() or [type(error).__name__])[0][:160]}"
