@@ -279,7 +279,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument(
         "--tokens", type=int, default=0, help=f"tokens to measure with (default: {SECONDS:g} s of prefill)"
     )
-    top.add_argument("--writers", type=int, default=0, help="writer processes (default: min(4, cores))")
+    top.add_argument("--writers", type=int, default=0, help="writer processes (default: half the cores, at most 12)")
     top.add_argument("--tensor-parallel", type=int, default=1)
     top.add_argument("--gpu-memory-utilization", type=float, default=0.5)
     top.add_argument("--bench-host", action="store_true", help="for a vLLM without compiled kernels: Triton only")

@@ -78,8 +78,8 @@ class Failed(NamedTuple):
 
 
 def worker_count(asked: int) -> int:
-    """How many writers: as asked, else four where there are cores for them."""
-    return asked or min(4, len(os.sched_getaffinity(0)))
+    """How many writers: as asked, else half the cores (a writer hashes half a GB/s), at most 12."""
+    return asked or max(1, min(12, len(os.sched_getaffinity(0)) // 2))
 
 
 class _Assembly:
