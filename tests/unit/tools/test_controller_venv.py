@@ -84,3 +84,15 @@ def test_a_complete_environment_is_left_alone_and_a_moved_one_is_not(checkout: P
     stamp = checkout / ".venv" / ".complete"
     stamp.write_text(stamp.read_text().replace(str(checkout), "/elsewhere"))
     assert "controller:" in run(checkout, **variables).stdout
+
+
+def test_new_requirements_are_met_though_the_old_environment_is_first_on_path(checkout: Path) -> None:
+    """As under make, which puts .venv/bin first."""
+    (checkout / "requirements.txt").write_text("# nothing\n")
+    variables = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
+    assert run(checkout, **variables, PYTHON=sys.executable).returncode == 0
+    (checkout / "requirements.txt").write_text("# another nothing\n")
+    path = f"{checkout / '.venv' / 'bin'}:{checkout / 'bin'}"
+    renewed = run(checkout, **variables, PATH=path)
+    assert renewed.returncode == 0, renewed.stderr
+    assert (checkout / ".venv" / ".complete").exists()
