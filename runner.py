@@ -31,6 +31,7 @@ def complain(text: str) -> NoReturn:
 try:
     import ansible.module_utils
     import ansible_runner
+    import yaml
     from rich.console import Console
 except ImportError as error:
     if VENV_PYTHON.exists() and Path(sys.prefix) != CHECKOUT / ".venv":
@@ -69,8 +70,21 @@ def existing(path: str, what: str) -> str:
     return str(absolute)
 
 
+def refuse_malformed(value: str) -> None:
+    """End on a value of `-e` that Ansible would take for nothing, or blame on the inventory."""
+    if value.startswith("{"):
+        try:
+            yaml.safe_load(value)
+        except yaml.YAMLError:
+            complain(f"could not run: -e {value!r} is neither JSON nor YAML")
+    elif not value.startswith("@") and "=" not in value:
+        complain(f"-e {value!r}: wanted key=value, JSON, or @file")
+
+
 def extra_variables(values: Sequence[str]) -> list[str]:
     """Arguments for `-e`; a file is named absolutely, because Ansible runs in another folder."""
+    for value in values:
+        refuse_malformed(value)
     named = ("@" + existing(value[1:], "variables file") if value.startswith("@") else value for value in values)
     return [part for value in named for part in ("-e", value)]
 

@@ -83,6 +83,9 @@ def _run(arguments: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         outcome = command.run(spec, arguments.check)
     except UsageError as error:
         return COULD_NOT_RUN, {"failed": True, "changed": False, "msg": str(error)}
+    except ModuleNotFoundError as error:
+        message = f"{arguments.command}: {sys.executable} has no module {error.name}: provision the environment first"
+        return COULD_NOT_RUN, {"failed": True, "changed": False, "msg": message}
     except JobError as error:
         return FAILED, {"failed": True, "changed": False, "msg": str(error)}
     except Exception as error:  # noqa: BLE001 - the last line of defence: the caller needs a document, the log the trace

@@ -71,6 +71,10 @@ def edited_files(root: Path, series: Series, release: Release, only: list[str]) 
         if current is None or (dist.sha256(current) == digest and path not in wanted):
             continue
         target = wanted.get(path) or release.read(path)
+        if dist.sha256(current) == digest and target != current:
+            raise CannotRunError(
+                f"{path} in {root} is as its wheel delivered it, without the series: run playbooks/patch.yml first"
+            )
         if target is not None and target != current:
             found[path] = (target, current)
     missing = [path for path in only if path not in found]

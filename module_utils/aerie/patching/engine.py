@@ -67,7 +67,7 @@ def _no_environment(request: Request, result: Result) -> None:
     """Without an environment nothing can be read: check mode foretells, everything else refuses."""
     found = f"no Python environment at {request.environment}"
     if request.state == ABSENT:
-        result.checks.add("environment", "n/a", found, "no patch in it")
+        result.checks.add("environment", "warn", found, "an environment without patches", "look at the path")
         return
     if request.state == AUDITED or not request.check_mode:
         remedy = "make the environment first (playbooks/provision.yml)"
@@ -115,6 +115,10 @@ def _work(request: Request, root: Path, result: Result, write: bool) -> None:
         planning.make(root, name, series, store, absent, request.restore)
         for name, series in _groups(request, store).items()
     ]
+    if not plans and store.garbled:
+        remedy = "name the series that were applied: what they made is known by its digests, and restored from them"
+        result.checks.add("record", "fail", f"{store.path}/state.json cannot be read", "what was patched", remedy)
+        return
     if not plans:
         if write and store.path.is_dir():
             # Copies of a run that died before it recorded or changed anything.
@@ -169,7 +173,7 @@ def _apply(root: Path, store: Store, plans: list[DistPlan], changes: list[commit
             for plan in plans:
                 old = before.get(plan.name, Memory())
                 store.memories[plan.name] = _both(old, plan.memory_after)
-            store.save()
+            store.save(prune=False)
             commit.commit(root, changes)
     except commit.NotPutBackError:
         raise  # with the digests of both on record, so that the next run knows all files as ours

@@ -45,6 +45,8 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.path = root / ".aerie" / "patches"
+        # A record that is there and cannot be read: what it said must not be taken for nothing.
+        self.garbled = False
         self.memories = self._load()
 
     def _load(self) -> dict[str, Memory]:
@@ -52,6 +54,7 @@ class Store:
         try:
             state = json.loads(content or b"{}")
             if state.get("schema") != _SCHEMA:
+                self.garbled = content is not None
                 return {}
             return {
                 name: Memory(
@@ -63,6 +66,7 @@ class Store:
             }
         except (ValueError, KeyError, TypeError, AttributeError):
             # A garbled record only costs the knowledge of which bytes are ours; digests judge anyway.
+            self.garbled = True
             return {}
 
     def memory(self, distribution: str) -> Memory:
@@ -84,8 +88,8 @@ class Store:
         if self.kept(digest) is None:
             write_durably(self.path / "pristine" / digest, content)
 
-    def save(self) -> None:
-        """Write the recorded digests, and drop the copies that none of them needs."""
+    def save(self, prune: bool = True) -> None:
+        """Write the recorded digests; with ``prune``, drop the copies that none of them needs, and an empty store."""
         state: dict[str, Any] = {"schema": _SCHEMA, "distributions": {}}
         needed: set[str | None] = set()
         for name, memory in sorted(self.memories.items()):
@@ -103,13 +107,14 @@ class Store:
                 if memory.record
                 else None,
             }
-        if not state["distributions"]:
+        if not state["distributions"] and prune:
             self._vanish()
             return
         content = json.dumps(state, indent=1).encode()
         if read_or_none(self.path / "state.json") != content:
             write_durably(self.path / "state.json", content)
-        self._prune(needed)
+        if prune:
+            self._prune(needed)
 
     def _vanish(self) -> None:
         """Leave nothing where nothing is patched any more."""

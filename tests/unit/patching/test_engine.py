@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from .helpers import PRISTINE, Env, Maker, failed, lay_out, standard, states
@@ -143,12 +145,14 @@ def test_reinstall_by_hand_is_seen(env: Env, maker: Maker) -> None:
     env.assert_desired(maker)
 
 
-@pytest.mark.parametrize(
-    "damage", ["state gone", "copies gone", "copies altered", "all gone", "state garbled", "state lies"]
-)
-def test_records_and_copies_are_never_believed_over_digests(env: Env, maker: Maker, damage: str) -> None:
-    env.run(maker)
+DAMAGES = ["state gone", "copies gone", "copies altered", "all gone", "no store", "state garbled", "state lies"]
+
+
+def harm(env: Env, damage: str) -> None:
+    """Take away or falsify what the engine remembers."""
     private = env.root / ".aerie" / "patches"
+    if damage == "no store":
+        shutil.rmtree(env.root / ".aerie")
     if damage in ("state gone", "all gone"):
         (private / "state.json").unlink()
     if damage in ("copies gone", "all gone"):
@@ -161,6 +165,33 @@ def test_records_and_copies_are_never_believed_over_digests(env: Env, maker: Mak
         (private / "state.json").write_text('{"schema": 1, "distributions": [3]}')
     if damage == "state lies":
         (private / "state.json").write_text('{"schema": 1, "distributions": {"demo": {"files": {}, "record": null}}}')
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_rollback_needs_neither_record_nor_copies(env: Env, maker: Maker, damage: str) -> None:
+    env.run(maker)
+    harm(env, damage)
+    foretold = env.run(maker, state="absent", check_mode=True)
+    back = env.run(maker, state="absent")
+    assert (foretold.changed, back.changed, failed(back)) == (True, True, [])
+    env.assert_pristine()
+    assert not (env.root / ".aerie" / "patches").exists()
+
+
+def test_a_garbled_record_is_no_reason_to_say_that_nothing_is_patched(env: Env, maker: Maker) -> None:
+    env.run(maker)
+    (env.root / ".aerie" / "patches" / "state.json").write_text("garb")
+    copies = sorted((env.root / ".aerie" / "patches" / "pristine").iterdir())
+    blind = env.run(state="absent")
+    assert failed(blind) == ["record"]
+    assert sorted((env.root / ".aerie" / "patches" / "pristine").iterdir()) == copies
+    env.assert_desired(maker)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_records_and_copies_are_never_believed_over_digests(env: Env, maker: Maker, damage: str) -> None:
+    env.run(maker)
+    harm(env, damage)
     calm = env.run(maker)
     assert (calm.changed, failed(calm)) == (False, [])
     env.assert_desired(maker)
