@@ -265,6 +265,16 @@ def test_new_turns_an_edit_into_a_patch(checkout: Checkout, env: Env, capsys: py
     assert "hunk" not in faults
 
 
+def test_new_refuses_an_environment_without_the_series(
+    checkout: Checkout, env: Env, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(checkout.directory.iterdir())
+    arguments = ["new", "my-edit", "--title", "Mend it", "--environment", str(env.root)]
+    assert command.main([*arguments, "--series", str(checkout.directory), "--wheel", str(checkout.wheel)]) == 2
+    assert "as its wheel delivered it, without the series" in capsys.readouterr().err
+    assert sorted(checkout.directory.iterdir()) == before
+
+
 def test_new_refuses_an_environment_of_another_version(
     checkout: Checkout, env: Env, capsys: pytest.CaptureFixture[str]
 ) -> None:
