@@ -68,7 +68,9 @@ def candidates(named: str, environment: dict[str, str]) -> list[str]:
     found = [str(Path(folder) / name) for name in names for folder in folders]
     home = Path(environment.get("PYENV_ROOT") or str(Path(environment.get("HOME", "/root")) / ".pyenv"))
     roots = [home / "versions", Path("/opt/python"), Path("/opt")]
-    found += [str(path) for root in roots for path in sorted(root.glob("*/bin/python3"), reverse=True)]
+    # Another user's pyenv may be named in the environment, and closed.
+    readable = [root for root in roots if os.access(root, os.R_OK | os.X_OK)]
+    found += [str(path) for root in readable for path in sorted(root.glob("*/bin/python3"), reverse=True)]
     # The one that runs this is known to run.
     found.insert(0, sys.executable)
     return [path for path in dict.fromkeys(found) if os.access(path, os.X_OK)]
