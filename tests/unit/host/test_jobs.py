@@ -115,6 +115,8 @@ def test_the_job_is_in_a_session_of_its_own_and_carries_marker_and_environment(j
     start(job, payload, seconds=600)
     pid = json.loads(job.record.read_text())["process"]["pid"]
     assert os.getsid(pid) == pid
+    # Empty for an instant, while the process becomes the job's program.
+    wait_for(Path(f"/proc/{pid}/environ").read_bytes)
     environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     assert {b"GREETING=hello", f"AERIE_JOB={job.folder}".encode(), f"PYTHONPATH={payload}".encode()} <= set(environment)
 
