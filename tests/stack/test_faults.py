@@ -118,8 +118,10 @@ def test_without_0009_cache_budget_from_workers(battery: Any) -> None:
 
 
 def test_without_0010_rows_by_request(battery: Any) -> None:
-    report, _ = battery("0010-rows-by-request")
-    assert not report or findings(report)
+    report, log = battery("0010-rows-by-request")
+    # A later patch reads rows by the requests that this one lists; what is silent on its own is loud in the series.
+    assert not report
+    assert "NameError: name 'request_ids' is not defined" in log
 
 
 def test_without_0011_layer_ids_not_empty(environment: Environment, tmp_path: Path) -> None:
@@ -162,7 +164,8 @@ def test_without_0013_text_only(battery: Any) -> None:
 
 def test_without_0014_refuse_bad_tokens(battery: Any) -> None:
     report, log = battery("0014-refuse-bad-tokens")
-    assert not report or report["refusals"], log[-3000:]
+    assert not report
+    assert log.rstrip().endswith("AssertionError") or "\nAssertionError" in log
 
 
 def test_without_0001_rotary_embedding_heads(battery: Any) -> None:
