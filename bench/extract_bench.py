@@ -5,8 +5,9 @@
     files     what an extraction job does: states in files, hashed, synced, journaled
     write     files of the same sizes written and synced by as many processes: the target folder's ceiling
 
-Each engine runs in a process of its own, so that one has the memory of another. Weights are random where a shape is
-named: speed does not depend on them.
+Several values of --lengths, --writers, --target and --step-tokens give a row for each combination. Each engine runs in
+a process of its own, so that one has the memory of another. Weights are random where a shape is named: speed does not
+depend on them.
 """
 
 from __future__ import annotations
@@ -151,21 +152,21 @@ def measure_extraction(given: argparse.Namespace) -> dict[str, Any]:
     writers.warm_up()
     generator = load_extraction(given)
     layers = generator.layer_ids
-    found: dict[str, Any] = {"layers": layers, "hidden": generator.slabs.hidden}
-    target = Path(given.target)
-    source = None
+    found: dict[str, Any] = {"layers": layers, "hidden": generator.slabs.hidden, "rows": []}
     try:
         for lengths in given.lengths:
-            plan = given.plan[lengths]
+            tokens = given.plan[lengths]["tokens"]
             by_generate(generator, lengths, 2 * given.step_tokens, given)
-            one = {"generate": by_generate(generator, lengths, max(2 * given.step_tokens, plan["tokens"] // 4), given)}
-            clear(target)
-            source = StatesSource(VllmEngine(generator), target, layers, given.writers)
-            to_files(source, lengths, 4 * given.step_tokens, given, 10**6)
-            one.update(to_files(source, lengths, plan["tokens"], given, 0))
-            one["sizes"] = [path.stat().st_size for path in sorted(target.glob("data_*.pt"))[:64]]
-            source.close_writers()
-            found[lengths] = one
+            generate = by_generate(generator, lengths, max(2 * given.step_tokens, tokens // 4), given)
+            for target, count in itertools.product(given.target, given.writers):
+                clear(Path(target))
+                source = StatesSource(VllmEngine(generator), Path(target), layers, count)
+                to_files(source, lengths, 4 * given.step_tokens, given, 10**6)
+                one = to_files(source, lengths, tokens, given, 0)
+                source.close_writers()
+                sizes = [path.stat().st_size for path in sorted(Path(target).glob("data_*.pt"))[:64]]
+                row = {"lengths": lengths, "target": target, "writers": count, "generate": generate, "sizes": sizes}
+                found["rows"].append({**row, **one})
     finally:
         generator.executor.shutdown()
     return found
@@ -227,9 +228,9 @@ def _write(number: int, target: str, sizes: list[int], total: int) -> None:
         done += size
 
 
-def measure_write(given: argparse.Namespace, sizes: list[int], total: int, count: int) -> float:
+def measure_write(target: str, sizes: list[int], total: int, count: int) -> float:
     """Bytes per second of as many processes, writing and syncing files of these sizes."""
-    folder = Path(given.target) / "write"
+    folder = Path(target) / "write"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     os.sync()
@@ -271,15 +272,15 @@ def parser() -> argparse.ArgumentParser:
     what = top.add_mutually_exclusive_group(required=True)
     what.add_argument("--shape", choices=SHAPES, help="a Llama-like model of this shape with random weights")
     what.add_argument("--checkpoint", help="a checkpoint's folder")
-    top.add_argument("--target", help="folder on the disk to be measured (default: a temporary one)")
+    top.add_argument("--target", nargs="+", default=[None], help="folders to write to (default: a temporary one)")
     top.add_argument("--lengths", nargs="+", default=["1000", "mixed"], help="tokens of every sample, or mixed")
     top.add_argument("--max-length", type=int, default=2048, help="tokens of the longest sample")
     top.add_argument("--layers", type=int, nargs="+", help="layers to capture (default: early, middle, late, last)")
-    top.add_argument("--step-tokens", type=int, default=8192, help="tokens in one step of the model")
+    top.add_argument("--step-tokens", type=int, nargs="+", default=[8192], help="tokens in one step of the model")
     top.add_argument(
         "--tokens", type=int, default=0, help=f"tokens to measure with (default: {SECONDS:g} s of prefill)"
     )
-    top.add_argument("--writers", type=int, default=0, help="writer processes (default: half the cores, at most 12)")
+    top.add_argument("--writers", type=int, nargs="+", default=[0], help="writer processes (0: what a job takes)")
     top.add_argument("--tensor-parallel", type=int, default=1)
     top.add_argument("--gpu-memory-utilization", type=float, default=0.5)
     top.add_argument("--bench-host", action="store_true", help="for a vLLM without compiled kernels: Triton only")
@@ -299,59 +300,69 @@ def main() -> int:
         return 0
     given = parser().parse_args()
     with contextlib.ExitStack() as stack:
-        home = stack.enter_context(tempfile.TemporaryDirectory(prefix="aerie-bench-", dir=given.target))
-        given.target = str(Path(home) / "out")
+        folder = tempfile.TemporaryDirectory
+        homes = [stack.enter_context(folder(prefix="aerie-bench-", dir=target)) for target in given.target]
+        names = dict(zip((f"{home}/out" for home in homes), given.target, strict=True))
+        given.target = list(names)
         if given.shape:
-            given.checkpoint = str(Path(home) / "model")
+            given.checkpoint = str(Path(homes[0]) / "model")
             make_checkpoint(given.shape, Path(given.checkpoint))
-        report(measure(given))
+        report(measure(given, names))
     return 0
 
 
-def measure(given: argparse.Namespace) -> dict[str, Any]:
-    """All stages, and what their numbers mean together."""
+def measure(given: argparse.Namespace, names: dict[str, str | None]) -> dict[str, Any]:
+    """All stages, and what their numbers mean together. ``names`` are the targets as they were asked for."""
+    from aerie_host.writers import worker_count
+
     config = json.loads((Path(given.checkpoint) / "config.json").read_text(encoding="utf-8"))
     config = config.get("text_config", config)
     count = config["num_hidden_layers"]
     given.layers = given.layers or sorted({2, count // 2, count - 3, count - 1})
+    given.writers = [worker_count(asked) for asked in given.writers]
     per_token = 2 * config["hidden_size"] * len(given.layers) + 16
-    given.most_tokens = int(min(MOST_BYTES, 0.4 * shutil.disk_usage(Path(given.target).parent).free) / per_token)
-    given.plan = run_stage("plain", given)
-    extraction = run_stage("extraction", given)
-    from aerie_host.writers import worker_count
-
-    writers = worker_count(given.writers)
-    rows = []
-    for lengths in given.lengths:
-        one = {"lengths": lengths, **given.plan[lengths], **extraction[lengths]}
-        one["write_bytes_per_s"] = measure_write(given, one.pop("sizes"), min(one["bytes"], int(8e9)), writers)
-        one["bytes_per_token"] = one["bytes"] / one["tokens"]
-        one["write"] = one["write_bytes_per_s"] / one["bytes_per_token"]
-        one["limit"] = min(one["plain"], one["write"])
-        rows.append(one)
+    free = min(shutil.disk_usage(Path(target).parent).free for target in given.target)
+    given.most_tokens = int(min(MOST_BYTES, 0.4 * free) / per_token)
+    rows, extraction = [], {}
+    steps = given.step_tokens
+    for given.step_tokens in steps:
+        given.plan = run_stage("plain", given)
+        extraction = run_stage("extraction", given)
+        for row in extraction["rows"]:
+            one = {"step_tokens": given.step_tokens, **given.plan[row["lengths"]], **row}
+            one["target"] = names[row["target"]] or "temporary folder"
+            total = min(one["bytes"], int(8e9))
+            one["write_bytes_per_s"] = measure_write(row["target"], one.pop("sizes"), total, one["writers"])
+            one["write"] = one["write_bytes_per_s"] / one["bytes"] * one["tokens"]
+            one["limit"] = min(one["plain"], one["write"])
+            rows.append(one)
     return {
         "model": given.shape or given.checkpoint,
         "layers": extraction["layers"],
         "hidden": extraction["hidden"],
         "tensor_parallel": given.tensor_parallel,
-        "step_tokens": given.step_tokens,
-        "writers": writers,
         "cores": len(os.sched_getaffinity(0)),
         "rows": rows,
     }
+
+
+COLUMNS = (
+    "step tokens", "lengths", "target", "writers",
+    "plain prefill", "generate()", "to files", "write rate", "of plain", "of limit", "waited for writers",
+)  # fmt: skip
 
 
 def report(found: dict[str, Any]) -> None:
     """A table for people, a line for programs."""
     print(
         f"{found['model']}: hidden {found['hidden']}, layers {found['layers']}, tensor parallel "
-        f"{found['tensor_parallel']}, {found['writers']} writers, {found['cores']} cores; tokens/s\n"
+        f"{found['tensor_parallel']}, {found['cores']} cores; tokens/s\n"
     )
-    print("| lengths | plain prefill | generate() | to files | write rate | of plain | of limit | waited for writers |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
     for row in found["rows"]:
         print(
-            f"| {row['lengths']} | {row['plain']:,.0f} | {row['generate']:,.0f} | {row['files']:,.0f} "
+            f"| {row['step_tokens']:,} | {row['lengths']} | {row['target']} | {row['writers']} "
+            f"| {row['plain']:,.0f} | {row['generate']:,.0f} | {row['files']:,.0f} "
             f"| {row['write']:,.0f} ({row['write_bytes_per_s'] / 1e9:.2f} GB/s) | {row['files'] / row['plain']:.2f} "
             f"| {row['files'] / row['limit']:.2f} | {row['waited_for_writers']:.1f} of {row['seconds']:.1f} s |"
         )

@@ -1,12 +1,14 @@
 """Runs in the ML environment: what processes and shared memory take after 10 and after 200 batches of extraction.
 
-Prints one JSON object: anonymous memory of driver, workers and writers together, what is used of /dev/shm, and how many
-bytes the largest file has beyond those of its own rows.
+Prints one JSON object: anonymous memory of driver, workers and writers together, what is used of /dev/shm and of GPUs,
+and how many bytes the largest file has beyond those of its own rows.
 """
 
 import json
 import os
 import pathlib
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -35,7 +37,16 @@ def memory() -> dict[str, int]:
         rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         private += sum(int(line.split()[1]) * 1024 for line in rollup if line.startswith("Anonymous:"))
     shm = os.statvfs("/dev/shm")
-    return {"private": private, "dev_shm": (shm.f_blocks - shm.f_bfree) * shm.f_frsize}
+    return {"private": private, "dev_shm": (shm.f_blocks - shm.f_bfree) * shm.f_frsize, "gpu": gpu_memory()}
+
+
+def gpu_memory() -> int:
+    """Bytes in use on all GPUs; 0 without one."""
+    if shutil.which("nvidia-smi") is None:
+        return 0
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    told = subprocess.run(query, capture_output=True, text=True, check=True, timeout=60).stdout
+    return sum(int(line) for line in told.split()) << 20
 
 
 def main() -> None:

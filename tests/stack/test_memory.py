@@ -23,5 +23,6 @@ def test_memory_is_flat_over_200_batches_and_files_hold_their_own_rows(tmp_path:
     assert found["tokens"] > 180 * 1024
     assert late["private"] <= 1.01 * early["private"] + SLACK, found
     assert late["dev_shm"] <= 1.01 * early["dev_shm"] + (1 << 20), found
+    assert late["gpu"] <= 1.01 * early["gpu"], found
     # Names and places of the archive, and nothing that grows with the batch.
     assert found["excess"] < 4096, found
