@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aerie_host.checks import Checks
 from aerie_host.folder import Folder
-from aerie_host.outcome import JobError, Outcome
+from aerie_host.outcome import JobError, Outcome, UsageError
 from aerie_host.sample_file import load
 
 if TYPE_CHECKING:
@@ -104,8 +104,8 @@ def _batch(checks: Checks, dataset: Any, max_length: int, width: int, hidden_siz
     return batch
 
 
-def _draft(model: Path, tokens: torch.Tensor) -> Any:
-    """A one-layer draft model over the target's embedding and head, with a small vocabulary that covers ``tokens``."""
+def _draft(model: Path, tokens: torch.Tensor, layers: int) -> Any:
+    """A draft model over the target's embedding and head, with a small vocabulary that covers ``tokens``."""
     import torch
     from speculators import SpeculatorsConfig, VerifierConfig
     from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig
@@ -119,7 +119,7 @@ def _draft(model: Path, tokens: torch.Tensor) -> Any:
         vocab_size=target.vocab_size,
         hidden_size=target.hidden_size,
         intermediate_size=2 * target.hidden_size,
-        num_hidden_layers=1,
+        num_hidden_layers=layers,
         num_attention_heads=target.num_attention_heads,
         num_key_value_heads=target.num_attention_heads,
         max_position_embeddings=4096,
@@ -144,32 +144,53 @@ def _draft(model: Path, tokens: torch.Tensor) -> Any:
     return Eagle3DraftModel(config=config, t2d=chosen, d2t=kept - torch.arange(len(kept)))
 
 
-def _step(checks: Checks, model: Path, batch: dict[str, torch.Tensor], steps: int) -> dict[str, Any]:
-    """Train a few steps on one batch: the loss must be finite and fall."""
+def _learn(model: Path, batch: dict[str, torch.Tensor], layers: int, steps: int) -> dict[str, Any]:
+    """Train a draft of ``layers`` decoder layers a few steps on one batch; its losses, and whether all is finite."""
     import torch
-    import torch._dynamo
 
-    # Compiling takes a compiler and minutes; the same operations run one by one here.
-    torch._dynamo.config.disable = True  # noqa: SLF001
     torch.manual_seed(0)
     began = time.monotonic()
-    small = {name: tensor[:, :STEP_TOKENS] for name, tensor in batch.items() if name != "lengths"}
-    small = {name: t.float() if t.is_floating_point() else t for name, t in small.items()}
-    draft = _draft(model, small["input_ids"])
+    draft = _draft(model, batch["input_ids"], layers)
     optimizer = torch.optim.AdamW([p for p in draft.parameters() if p.requires_grad], lr=1e-4)
     losses = []
     for _ in range(steps):
         optimizer.zero_grad()
-        _, loss, _ = draft(**small, lengths=torch.tensor([STEP_TOKENS]), ttt_steps=1)
+        _, loss, _ = draft(**batch, ttt_steps=1)
         loss.backward()
         optimizer.step()
-        losses.append(round(float(loss.detach()), 4))
+        losses.append(round(float(loss.detach()), 6))
     gradients = [p.grad for p in draft.parameters() if p.requires_grad and p.grad is not None]
     finite = all(map(math.isfinite, losses)) and all(bool(torch.isfinite(g).all()) for g in gradients)
+    seconds = round(time.monotonic() - began, 1)
+    return {"layers": layers, "losses": losses, "finite": finite and bool(gradients), "seconds": seconds}
+
+
+def _drafts(
+    checks: Checks, model: Path, batch: dict[str, torch.Tensor], layers: list[int], steps: int
+) -> list[dict[str, Any]]:
+    """One draft for each number of decoder layers: losses must be finite and fall."""
+    import torch._dynamo
+
+    # Compiling takes a compiler and minutes; the same operations run one by one here.
+    torch._dynamo.config.disable = True  # noqa: SLF001
+    small = {name: tensor[:, :STEP_TOKENS] for name, tensor in batch.items() if name != "lengths"}
+    small = {name: t.float() if t.is_floating_point() else t for name, t in small.items()}
+    ends = batch["lengths"].cumsum(0).clamp(max=small["input_ids"].shape[1])
+    lengths = ends.diff(prepend=ends.new_zeros(1))
+    small["lengths"] = lengths[lengths > 0]
+    drafts = [_learn(model, small, number, steps) for number in layers]
+
+    def said(wrong: list[dict[str, Any]]) -> str:
+        return "; ".join(
+            f"{one['layers']} draft layer{'s' * (one['layers'] > 1)}: {one['losses']}" for one in wrong or drafts
+        )
+
     remedy = "look at the states' sizes, and at the draft model's configuration"
-    checks.require("loss and gradients finite", finite and bool(gradients), losses, "finite", remedy)
-    checks.require("loss falls on one batch", losses[-1] < losses[0], losses, "the last below the first", remedy)
-    return {"losses": losses, "seconds": round(time.monotonic() - began, 1)}
+    broken = [one for one in drafts if not one["finite"]]
+    checks.require("loss and gradients finite", not broken, said(broken), "finite", remedy)
+    stuck = [one for one in drafts if not one["losses"][-1] < one["losses"][0]]
+    checks.require("loss falls on one batch", not stuck, said(stuck), "the last below the first", remedy)
+    return drafts
 
 
 def run(spec: Spec, check: bool) -> Outcome:
@@ -177,9 +198,12 @@ def run(spec: Spec, check: bool) -> Outcome:
     folder = Folder(Path(spec.text("output")))
     max_length = spec.number("max_length")
     dtype = spec.text("dtype", "bfloat16")
-    samples, steps = spec.number("samples", 64), spec.number("steps", 3)
+    samples, steps = spec.number("samples", 64), spec.number("steps", 2)
+    draft_layers = spec.numbers("draft_layers", [1])
     model = spec.text("model", "")
     spec.finish()
+    if steps == 1 or any(number < 1 for number in draft_layers):
+        raise UsageError("train-smoke: wanted at least 2 steps (or 0: none), and draft models of at least one layer")
     manifest = folder.read_manifest()
     checks = Checks()
     if manifest is None:
@@ -202,13 +226,14 @@ def run(spec: Spec, check: bool) -> Outcome:
     batch = _batch(checks, dataset, max_length, hidden_size * (layers - 1), hidden_size)
     data: dict[str, Any] = {"output": str(folder.path), "files": len(files), "read": min(samples, len(files))}
     summary = f"{parts}; {data['read']} read"
-    if steps and layers == 4:
-        data["draft"] = _step(checks, Path(model or manifest["model"]["path"]), batch, steps)
-        summary += f"; loss of a small draft {' -> '.join(f'{loss:.2f}' for loss in data['draft']['losses'])}"
+    if steps and draft_layers and layers == 4:
+        data["drafts"] = _drafts(checks, Path(model or manifest["model"]["path"]), batch, draft_layers, steps)
+        first = " -> ".join(f"{loss:.2f}" for loss in data["drafts"][0]["losses"])
+        summary += f"; loss of a small draft {first}"
     else:
         reason = (
             "not asked"
-            if not steps
+            if not (steps and draft_layers)
             else f"{layers} layers: the draft model of speculators 0.3.0 takes three and the last"
         )
         checks.add("a draft model learns", "n/a", reason, "four layers")

@@ -20,6 +20,8 @@ from tests.host.transformers_engine import TransformersEngine  # noqa: E402
 
 # As jobs do: the process that writers are forked from finds the program by it.
 os.environ["PYTHONPATH"] = str(Path(extract.__file__).parents[1])
+# The models are tiny: more threads would only wait for each other, for minutes where the machine has other work.
+torch.set_num_threads(1)
 LAYERS = [0, 2, 4, 5]
 ANSWERS = [
     "Yes.",

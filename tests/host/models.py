@@ -18,6 +18,7 @@ SPECIALS = {
     "llama3": ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
     "kimi_k2": ["<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_middle|>", "<|im_end|>"],
     "deepseek": ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"],
+    "alternating": ["<s>", "</s>"],
     "unmaskable": ["<|im_end|>"],
 }
 TEXT = [
@@ -48,8 +49,11 @@ def slow_tokenizer(family: str) -> ByT5Tokenizer:
     return made
 
 
-def checkpoint(folder: Path, layers: int = 6, family: str = "chatml") -> Path:
-    """A random Llama in bfloat16 with a tokenizer, as a checkpoint folder."""
+def checkpoint(folder: Path, layers: int = 6, family: str = "chatml", tied: bool = False, shard: str = "5GB") -> Path:
+    """A random Llama in bfloat16 with a tokenizer, as a checkpoint folder.
+
+    ``tied``: the head is the embedding, and no weight of its own; ``shard``: the most that one file of weights holds.
+    """
     tokenizer = fast_tokenizer(family)
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -60,7 +64,8 @@ def checkpoint(folder: Path, layers: int = 6, family: str = "chatml") -> Path:
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=512,
+        tie_word_embeddings=tied,
     )
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder, max_shard_size=shard)
     tokenizer.save_pretrained(folder)
     return folder

@@ -117,13 +117,6 @@ def test_a_sample_whose_answer_was_cut_off_has_nothing_to_train_on():
     assert "no trainable token in the first 60" in listed(done.skipped)
 
 
-def test_every_line_becomes_a_sample_or_a_remark(tmp_path):
-    # 1,001 conversations, an optional field missing in most: none may be dropped for it.
-    path = tmp_path / "many.jsonl"
-    with path.open("w") as stream:
-        for number in range(1001):
-            value = {"messages": CHAT[:2], **({"id": str(number)} if number % 7 == 0 else {})}
-            stream.write(json.dumps(value) + "\n")
-    done = prepare(read_conversations(path), Encoder(fast_tokenizer("chatml")), 512, "error")
-    assert [sample.index for sample in done.samples] == list(range(1001))
-    assert len(prepare(read_conversations(path), Encoder(fast_tokenizer("chatml")), 512, "error", 10).samples) == 10
+def test_at_most_the_first_samples_are_taken(data):
+    done = prepare(read_conversations(data), Encoder(fast_tokenizer("chatml")), 512, "error", 2)
+    assert [sample.index for sample in done.samples] == [0, 1]

@@ -9,7 +9,7 @@ import torch
 
 from aerie_host import train_smoke
 from aerie_host.files import write_json
-from aerie_host.outcome import JobError
+from aerie_host.outcome import JobError, UsageError
 from aerie_host.spec import Spec
 
 pytest.importorskip("speculators")
@@ -30,12 +30,9 @@ def test_an_extracted_folder_is_ready(extraction, dtype):
     ] == f"torch.{dtype}"
 
 
-def test_a_small_draft_learns_from_it(extraction):
-    extraction.run()
-    outcome = ready(extraction, steps=3, max_length=256)
-    assert not outcome.failed, outcome.as_document()
-    losses = outcome.data["draft"]["losses"]
-    assert losses[-1] < losses[0]
+def test_one_step_cannot_show_a_falling_loss(extraction):
+    with pytest.raises(UsageError, match="at least 2 steps"):
+        ready(extraction, steps=1)
 
 
 def edit(extraction, change, name="data_1.pt"):

@@ -4,12 +4,68 @@ import json
 import pathlib
 import random
 import sys
+import types
 
+import numpy as np
 import torch
+from speculators.data_generation import layer_capture, slabs
 from speculators.data_generation.vllm_hidden_states_generator import VllmHiddenStatesGenerator
 
 from aerie_host.reference import ReferenceModel
 from aerie_host.truth.checkpoints import LAYERS, build
+
+
+class Layer(torch.nn.Module):
+    """What vLLM's decoder layers return: the update, and the residual beside it."""
+
+    def forward(self, update: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return update + 1, torch.full_like(residual, 2)
+
+
+class Decoder(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Layer() for _ in range(4))
+
+    def forward(self, update: torch.Tensor) -> torch.Tensor:
+        residual = torch.zeros_like(update)
+        for layer in self.layers:
+            update, residual = layer(update, residual)
+        return update + residual
+
+
+def captured_sums() -> dict[str, bool]:
+    """Capture layers 2, 0 and 3 of a decoder whose layer n makes (x + n + 1, 2) of x."""
+    names = ("get_pp_group", "get_tp_group")
+    groups = {name: getattr(layer_capture, name) for name in names}
+    for name in names:
+        setattr(layer_capture, name, lambda: types.SimpleNamespace(world_size=1, rank_in_group=0))
+    decoder, states = Decoder(), torch.arange(6.0).reshape(3, 2)
+    before = decoder(states)
+    worker = layer_capture.LayerCapture()
+    text = types.SimpleNamespace(num_hidden_layers=4)
+    worker.vllm_config = types.SimpleNamespace(
+        compilation_config=types.SimpleNamespace(mode=None), model_config=types.SimpleNamespace(hf_text_config=text)
+    )
+    worker.model_runner = types.SimpleNamespace(
+        model=types.SimpleNamespace(model=decoder), device=torch.device("cpu"),
+        input_batch=types.SimpleNamespace(num_reqs=1, req_ids=["a"], num_computed_tokens_cpu=np.zeros(1, int)),
+        query_start_loc=types.SimpleNamespace(np=np.array([0, 3])),
+    )  # fmt: skip
+    home = slabs.Slabs([2, 0, 3], tokens=8, hidden=2, dtype=torch.float32)
+    worker._setup_hidden_states_capture([2, 0, 3])
+    worker._map_slabs(home)
+    worker._reset_capture()
+    after = decoder(states)
+    gathered = slabs.Gathered(home, {"a": 3})
+    gathered.add(worker._get_captured_states())
+    for name, group in groups.items():
+        setattr(layer_capture, name, group)
+    found = gathered.states()["a"]
+    return {
+        "sums": all(torch.equal(one, states + layer + 1 + 2) for one, layer in zip(found, (2, 0, 3), strict=True)),
+        "output unchanged": torch.equal(before, after),
+    }
 
 
 def main() -> None:
@@ -50,6 +106,7 @@ def main() -> None:
                     for states in result["hidden_states"]
                 ),
                 "greedy": agree / total,
+                "capture": captured_sums(),
             }
         )
     )
