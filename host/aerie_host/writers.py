@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # Pieces that one writer may have waiting: enough to never idle, few enough that the pipes do not fill up.
 PIECES = 16
 # A writer brings files to disk when nothing waits for it, or when this much is not on disk yet.
-COMMIT_BYTES = 256 << 20
+COMMIT_BYTES = 64 << 20
 COMMIT_FILES = 64
 # How long a writer may take to see that its driver has closed; it holds nothing then that is not done again.
 CLOSE_SECONDS = 3.0
@@ -78,8 +78,8 @@ class Failed(NamedTuple):
 
 
 def worker_count(asked: int) -> int:
-    """How many writers: as asked, else half the cores (a writer hashes half a GB/s), at most 12."""
-    return asked or max(1, min(12, len(os.sched_getaffinity(0)) // 2))
+    """How many writers: as asked, else three quarters of the cores (a writer writes a third of a GB/s), at most 16."""
+    return asked or max(1, min(16, 3 * len(os.sched_getaffinity(0)) // 4))
 
 
 class _Assembly:
