@@ -38,8 +38,8 @@ class ActionModule(ActionBase):
         if not lock.is_file():
             raise AnsibleActionFail(f"no lock {lock} on the controller: make lock STACK={arguments.get('stack')}")
         arguments["lock_text"] = lock.read_text(encoding="utf-8")
-        # A bundle brings its own.
-        if not arguments.get("uv") and arguments.get("source") != "bundle":
+        # A bundle brings its own, and what exists is not touched.
+        if not arguments.get("uv") and arguments.get("source") not in ("bundle", "existing"):
             arguments["uv_sha256"] = hashlib.sha256(controller_uv().read_bytes()).hexdigest()
         answer = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars)
         if answer.get("needs_uv"):

@@ -95,6 +95,8 @@ def uv_in_place(module: AnsibleModule) -> str:
     if given["uv"]:
         return str(given["uv"])
     target = Path(given["home"]) / "bin" / "uv"
+    if given["source"] == "existing":
+        return ""  # nothing is installed
     if given["source"] == "bundle":
         return str(target)  # comes from the bundle, when something is built and the bundle was found whole
     if tool.sha256_of(target) != given["uv_sha256"] and not module.check_mode:

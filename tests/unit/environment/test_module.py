@@ -86,9 +86,12 @@ def test_a_directory_of_others_is_refused_adopted_or_replaced(play: Play, tmp_pa
     refused = play()
     assert refused.returncode == 2
     assert "ml_env_replace" in refused.stdout
+    (tmp_path / "bin" / "uv").unlink()
     adopted = play(source="existing")
     assert "changed=0" in adopted.stdout
     assert adopted.returncode == 0
+    # Who installs nothing needs no uv.
+    assert not (tmp_path / "bin" / "uv").exists()
     (tmp_path / "env" / "lib").joinpath("probe").write_text("")
     packages = next((tmp_path / "env" / "lib").glob("python*/site-packages"))
     (packages / "beta-2.0.dist-info").rename(packages / "beta-2.1.dist-info")
