@@ -132,7 +132,8 @@ def adopt(module: AnsibleModule, demand: build.Demand) -> None:
                "correct ml_env_path, or set ml_env_source: lock to build one")  # fmt: skip
     has = locked.installed(root, demand.vllm_distribution)
     python = build.python_version(str(root / "bin" / "python"))
-    wants = locked.wanted(demand.lock, python)
+    # Hashes are of wheels, and nobody can tell any more which wheel an image unpacked: versions are compared.
+    wants = locked.wanted(demand.lock, python, hashed=False)
     checks, wrong = Checks(), locked.differences(wants, has, demand.allowed)
     for one in wrong:
         checks.add(

@@ -42,15 +42,15 @@ class Difference(NamedTuple):
     wanted: str
 
 
-def wanted(text: str, python: str) -> dict[str, Wanted]:
-    """What the lock wants for a Python `major.minor.patch`. Raises `LockError`, also for a pin without hashes."""
+def wanted(text: str, python: str, hashed: bool = True) -> dict[str, Wanted]:
+    """What the lock wants for a Python `major.minor.patch`. Raises `LockError`, where ``hashed`` also for a pin without."""
     hashes: dict[tuple[str, str], frozenset[str]] = {}
     for line in lock.logical_lines(text):
         if line.startswith("-"):
             continue
         for pin in lock.parse(line):
             found = frozenset(HASH.findall(line))
-            if not found:
+            if hashed and not found:
                 raise lock.LockError(f"{pin.name} has no hash in the lock")
             hashes[pin.name, pin.version] = hashes.get((pin.name, pin.version), frozenset()) | found
     applying = lock.applying(lock.parse(text), lock.marker_environment(python))

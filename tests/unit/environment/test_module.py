@@ -92,6 +92,11 @@ def test_a_directory_of_others_is_refused_adopted_or_replaced(play: Play, tmp_pa
     assert adopted.returncode == 0
     # Who installs nothing needs no uv.
     assert not (tmp_path / "bin" / "uv").exists()
+    # An image that was not made from a lock has versions alone to be held to.
+    hashed = (tmp_path / "tiny.lock").read_text()
+    (tmp_path / "tiny.lock").write_text("alpha==1.0\nbeta==2.0\n")
+    assert play(source="existing").returncode == 0
+    (tmp_path / "tiny.lock").write_text(hashed)
     (tmp_path / "env" / "lib").joinpath("probe").write_text("")
     packages = next((tmp_path / "env" / "lib").glob("python*/site-packages"))
     (packages / "beta-2.0.dist-info").rename(packages / "beta-2.1.dist-info")
