@@ -56,9 +56,9 @@ host-tests: .venv
 molecule: .venv
 	molecule test --all
 
-# make lock STACK=vllm-0.16-cpu   renew the lock of one stack
+# make lock STACK=vllm-0.16-cpu   renew the lock of one stack (WHEEL=path: by the requirements of that vLLM wheel)
 lock: .venv
-	$(PY) tools/lock_stack.py $(STACK)
+	$(PY) tools/lock_stack.py $(STACK) --wheel "$(WHEEL)"
 
 # make mutations   break every patch, hunk and contract in turn, and write what caught it (needs a provisioned environment)
 mutations: .venv

@@ -16,17 +16,14 @@ if _SHARED not in ansible.module_utils.__path__:
     # Ansible ships module_utils to the hosts only; locks and series are read on the controller too.
     ansible.module_utils.__path__.append(_SHARED)
 
-from ansible.module_utils.aerie.lock import LockError, parse  # noqa: E402
+from ansible.module_utils.aerie.lock import LockError, joined, parse  # noqa: E402
 from ansible.module_utils.aerie.patching.series import SeriesError  # noqa: E402
 
 
-def read_lock(path: object) -> list[list[str]]:
+def read_lock(paths: object) -> list[list[str]]:
     """The pins of a lock as plain lists: the hashes, nine tenths of the file, stay here. Raises ``LockError``."""
-    try:
-        text = Path(str(path)).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise LockError(f"lock {path}: {error}") from None
-    return [list(pin) for pin in parse(text)]
+    parts = paths if isinstance(paths, list) else [paths]
+    return [list(pin) for pin in parse(joined(str(part) for part in parts))]
 
 
 def read_series(directories: object) -> list[dict[str, Any]]:

@@ -1,18 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Give the module the lock, and the controller's uv where the target has not got it yet."""
+"""Give the module the lock, the digest of vLLM's wheel where that comes from elsewhere, and the controller's uv."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
+import ansible.module_utils
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
+_SHARED = str(Path(__file__).resolve().parent.parent / "module_utils")
+if _SHARED not in ansible.module_utils.__path__:
+    # Ansible ships module_utils to the hosts only; locks and records are read on the controller too.
+    ansible.module_utils.__path__.append(_SHARED)
+
+from ansible.module_utils.aerie import lock  # noqa: E402
+from ansible.module_utils.aerie.environment import wheel, wheel_record  # noqa: E402
+from ansible.module_utils.aerie.environment.network import FetchError  # noqa: E402
+
 MODULE = "uv_environment"
+
+
+class AnsweredError(Exception):
+    """The run of the task ends here, with a result."""
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        super().__init__()
+        self.result = result
 
 
 def controller_uv() -> Path:
@@ -22,6 +41,15 @@ def controller_uv() -> Path:
     if not found:
         raise AnsibleActionFail("no uv on the controller: run `make .venv`, or set ml_env_uv to a uv of the host")
     return Path(found)
+
+
+def answer(status: str, found: str, wanted: str, remedy: str, changed: bool = False) -> dict[str, Any]:
+    """A result of one check about vLLM's wheel."""
+    check = {"name": "vLLM wheel", "status": status, "found": found, "wanted": wanted, "remedy": remedy}
+    failed = {"failed": True} if status == "fail" else {}
+    message = f"{found}; wanted {wanted}" + (f". Remedy: {remedy}" if remedy else "")
+    aerie = {"section": "environment", "checks": [check], "data": {}}
+    return {**failed, "changed": changed, "msg": message, "aerie": aerie}
 
 
 class ActionModule(ActionBase):
@@ -34,20 +62,72 @@ class ActionModule(ActionBase):
         """Call the module once; a second time with uv at hand when it asks for it."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         arguments = dict(self._task.args)
-        lock = Path(str(arguments.get("lock", "")))
-        if not lock.is_file():
-            raise AnsibleActionFail(f"no lock {lock} on the controller: make lock STACK={arguments.get('stack')}")
-        arguments["lock_text"] = lock.read_text(encoding="utf-8")
+        try:
+            arguments["lock_text"] = self.lock_text(arguments, task_vars)
+        except AnsweredError as early:
+            result.update(early.result)
+            return result
         # A bundle brings its own, and what exists is not touched.
         if not arguments.get("uv") and arguments.get("source") not in ("bundle", "existing"):
             arguments["uv_sha256"] = hashlib.sha256(controller_uv().read_bytes()).hexdigest()
-        answer = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars)
-        if answer.get("needs_uv"):
-            answer = self.with_uv(arguments, task_vars)
+        module_result = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars)
+        if module_result.get("needs_uv"):
+            module_result = self.with_uv(arguments, task_vars)
         # Half a megabyte of lock is no information for a reader of the log.
-        answer.get("invocation", {}).get("module_args", {}).pop("lock_text", None)
-        result.update(answer)
+        module_result.get("invocation", {}).get("module_args", {}).pop("lock_text", None)
+        result.update(module_result)
         return result
+
+    def lock_text(self, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> str:
+        """The whole lock; where vLLM comes from elsewhere, `wheel` in the arguments gets its digest."""
+        path = Path(str(arguments.get("lock", "")))
+        if not path.is_file():
+            raise AnsibleActionFail(f"no lock {path} on the controller: make lock STACK={arguments.get('stack')}")
+        text = path.read_text(encoding="utf-8")
+        record = Path(str(arguments.pop("wheel_record", "") or ""))
+        trust = bool(arguments.pop("trust_first_download", False))
+        try:
+            source = wheel.source_of(arguments.get("wheel") or {})
+            if source is None:
+                return text
+            if arguments.get("source") == "existing" and not record.is_file():
+                # No wheel to have a digest of: its version and its binaries are looked at.
+                arguments["allowed"] = [*(arguments.get("allowed") or []), source.distribution]
+                arguments["wheel"] = dataclasses.asdict(source)
+                return text
+            known = self.known(record, source, trust, arguments, task_vars)
+        except (FetchError, lock.LockError, OSError) as error:
+            wanted = getattr(error, "wanted", "a record that can be read and written")
+            raise AnsweredError(answer("fail", str(error), wanted, getattr(error, "remedy", ""))) from None
+        arguments["wheel"] = dataclasses.asdict(dataclasses.replace(source, sha256=known.sha256))
+        return text.rstrip("\n") + "\n" + wheel.pin_line(source.distribution, known.version, known.sha256)
+
+    def known(
+        self,
+        record: Path,
+        source: wheel.Source,
+        trust: bool,
+        arguments: dict[str, Any],
+        task_vars: dict[str, Any] | None,
+    ) -> wheel_record.Known:
+        """Version and digest from the record, which is made at the first download."""
+
+        def fetch() -> wheel_record.Known:
+            given = {
+                "source": dataclasses.asdict(source),
+                "home": arguments.get("home"),
+                "environment": arguments.get("environment") or {},
+            }
+            got = self._execute_module(module_name="vllm_wheel", module_args=given, task_vars=task_vars)
+            if got.get("failed"):
+                raise AnsweredError(got)
+            return wheel_record.Known(str(got["version"]), str(got["sha256"]))
+
+        known = wheel_record.settle(record, source, trust, fetch, bool(self._task.check_mode))
+        if known is None:
+            found = f"would be downloaded, and its digest recorded in {record}"
+            raise AnsweredError(answer("n/a", found, "a recorded digest", "", changed=True))
+        return known
 
     def with_uv(self, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
         """Transfer uv and call again."""

@@ -14,7 +14,7 @@ description:
 options:
   environment: {description: The environment to audit, type: path, required: true}
   stack: {description: The parsed stack file, type: dict, required: true}
-  lock: {description: Path of the lock on the controller, type: path}
+  lock: {description: 'Lock on the controller, in one file or more', type: list, elements: path}
   series_dirs: {description: Series directories on the controller, type: list, elements: path}
   allowed: {description: Distributions that may be there without being locked, type: list, elements: str, default: []}
   pins: {description: Set by the action plugin, type: list, elements: list}
@@ -30,7 +30,7 @@ EXAMPLES = r"""
   env_audit:
     environment: /root/ml-env
     stack: "{{ aerie_stack }}"
-    lock: "{{ aerie_checkout }}/stacks/{{ aerie_stack.lock }}"
+    lock: ["{{ aerie_checkout }}/stacks/{{ aerie_stack.lock }}"]
     series_dirs: ["{{ aerie_checkout }}/files/patches/speculators-0.3.0"]
 """
 
@@ -55,7 +55,7 @@ def main() -> None:
         argument_spec={
             "environment": {"type": "path", "required": True},
             "stack": {"type": "dict", "required": True},
-            "lock": {"type": "path"},
+            "lock": {"type": "list", "elements": "path"},
             "series_dirs": {"type": "list", "elements": "path"},
             "allowed": {"type": "list", "elements": "str", "default": []},
             "pins": {"type": "list", "elements": "list"},

@@ -20,6 +20,12 @@ options:
   machine: {description: Processor of the hosts, type: str, required: true}
   model: {description: Folder of a checkpoint to take along; empty for none, type: path, default: ''}
   environment: {description: 'Variables for pip: mirror, proxy, certificates', type: dict, default: {}}
+  wheel: {description: Where vLLM comes from when it is not in the lock (docs/stacks.md), type: dict, default: {}}
+  wheel_record: {description: Lock of that one wheel, type: path, default: ''}
+  trust_first_download:
+    description: Record the digest of the wheel at its first download, where none is known.
+    type: bool
+    default: false
 attributes:
   check_mode: {support: full, description: Says whether the bundle would be made anew}
   diff_mode: {support: none, description: Thousands of files}
@@ -41,6 +47,7 @@ RETURN = r"""
 aerie: {description: Section C(bundle) of the report, type: dict, returned: always}
 """
 
+import dataclasses
 import hashlib
 import os
 import shutil
@@ -53,7 +60,8 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible.module_utils.aerie.checks import Checks, finish
-from ansible.module_utils.aerie.environment import bundle, tool
+from ansible.module_utils.aerie.environment import bundle, tool, wheel, wheel_record
+from ansible.module_utils.aerie.environment.network import FetchError
 from ansible.module_utils.aerie.gates.machine import size
 from ansible.module_utils.aerie.lock import LockError
 
@@ -71,11 +79,38 @@ def download(given: dict[str, Any], wanted: str, wheels: Path) -> None:
             "--only-binary", ":all:", "--implementation", "cp", "--python-version", given["python"],
             *abis, *tags, "--dest", str(wheels), "--requirement", str(lines),
         ]  # fmt: skip
-        environment = {**os.environ, **{name: str(value) for name, value in given["environment"].items()}}
+        environment = variables(given)
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-tool.TAIL :])
         raise tool.ToolError(f"pip download ended with {done.returncode}: {said}")
+
+
+def variables(given: dict[str, Any]) -> dict[str, str]:
+    """The controller's variables, and what the request adds."""
+    return {**os.environ, **{name: str(value) for name, value in given["environment"].items()}}
+
+
+def with_wheel(given: dict[str, Any], text: str, dry: bool) -> str:
+    """The whole lock; vLLM's own wheel is in the bundle, and its digest on record, where it is not in the stack's.
+
+    Raises `FetchError`, `LockError` or `OSError`.
+    """
+    source = wheel.source_of(given["wheel"])
+    if source is None:
+        return text
+    folder, reached = Path(given["path"]) / "wheels", tool.clean_environment(variables(given), {})
+
+    def fetch() -> wheel_record.Known:
+        got = wheel.obtain(source, folder, "", reached)
+        return wheel_record.Known(got.version, got.sha256)
+
+    known = wheel_record.settle(Path(given["wheel_record"]), source, given["trust_first_download"], fetch, dry)
+    if known is None:
+        return text
+    if not dry:
+        wheel.obtain(dataclasses.replace(source, sha256=known.sha256), folder, known.version, reached)
+    return text.rstrip("\n") + "\n" + wheel.pin_line(source.distribution, known.version, known.sha256)
 
 
 def drop_others(wheels: Path, wanted: str) -> None:
@@ -107,15 +142,14 @@ def whole(folder: Path, facts: dict[str, Any]) -> bool:
     return same and not bundle.damages(folder, manifest)
 
 
-def make(given: dict[str, Any], text: str, facts: dict[str, Any]) -> None:
+def make(given: dict[str, Any], stack_text: str, text: str, facts: dict[str, Any]) -> None:
     """Make or mend the bundle; what is there and right is kept."""
     folder = Path(given["path"])
     wheels = folder / "wheels"
     wheels.mkdir(parents=True, exist_ok=True)
     (folder / bundle.MANIFEST).unlink(missing_ok=True)
-    wanted = bundle.requirements(text, f"{given['python']}.0")
-    download(given, wanted, wheels)
-    drop_others(wheels, wanted)
+    download(given, bundle.requirements(stack_text, f"{given['python']}.0"), wheels)
+    drop_others(wheels, bundle.requirements(text, f"{given['python']}.0"))
     (folder / "lock.txt").write_text(text, encoding="utf-8")
     tool.install(Path(sys.executable).parent / "uv", folder / "bin" / "uv")
     if given["model"]:
@@ -135,17 +169,26 @@ def main() -> None:
             "machine": {"type": "str", "required": True},
             "model": {"type": "path", "default": ""},
             "environment": {"type": "dict", "default": {}},
+            "wheel": {"type": "dict", "default": {}},
+            "wheel_record": {"type": "path", "default": ""},
+            "trust_first_download": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
     given, checks, folder = module.params, Checks(), Path(module.params["path"])
-    text = Path(given["lock"]).read_text(encoding="utf-8")
     facts = {name: given[name] for name in ("stack", "python", "glibc", "machine", "model")}
-    facts["lock_sha256"] = hashlib.sha256(text.encode()).hexdigest()
-    changed = not whole(folder, facts)
+    changed = True
     try:
+        stack_text = Path(given["lock"]).read_text(encoding="utf-8")
+        text = with_wheel(given, stack_text, module.check_mode)
+        facts["lock_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+        changed = not whole(folder, facts)
         if changed and not module.check_mode:
-            make(given, text, facts)
+            make(given, stack_text, text, facts)
+    except FetchError as error:
+        checks.add("vLLM wheel", "fail", error.found, error.wanted, error.remedy)
+        finish(module, "bundle", checks, False, {})
+        return
     except (tool.ToolError, LockError, OSError) as error:
         remedy = "see what pip said; mirrors, proxies and certificates go into bundle_environment"
         checks.add("bundle", "fail", str(error), "every wheel of the lock", remedy)

@@ -40,6 +40,15 @@ options:
   environment: {description: 'Variables for uv: mirror, proxy, certificates, cache', type: dict, default: {}}
   vllm_distribution: {description: Name of the distribution that brings vLLM, type: str, default: vllm}
   allowed: {description: Distributions that may be there without being locked, type: list, elements: str, default: []}
+  wheel:
+    description: Where vLLM comes from when it is not in the lock (docs/stacks.md); its digest is in O(wheel_record).
+    type: dict
+    default: {}
+  wheel_record: {description: 'Lock of the one wheel, on the controller', type: path}
+  trust_first_download:
+    description: Record the digest of the wheel at its first download, where none is known.
+    type: bool
+    default: false
   lock_text: {description: Set by the action plugin, type: str}
   uv_sha256: {description: Set by the action plugin, type: str}
   uv_upload: {description: Set by the action plugin, type: str}
@@ -72,8 +81,9 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible.module_utils.aerie.checks import Checks, finish
-from ansible.module_utils.aerie.environment import build, locked, tool
+from ansible.module_utils.aerie.environment import build, locked, tool, wheel, wheel_fits
 from ansible.module_utils.aerie.environment.bundle import BundleError
+from ansible.module_utils.aerie.environment.network import FetchError
 from ansible.module_utils.aerie.environment.places import Places
 from ansible.module_utils.aerie.lock import LockError
 from ansible.module_utils.aerie.patching.dist import environment_root, site_packages_of
@@ -115,6 +125,15 @@ def bundle_of(module: AnsibleModule) -> Path | None:
     return Path(module.params["bundle"])
 
 
+def wheel_of(module: AnsibleModule) -> wheel.Source | None:
+    """Where vLLM comes from when it is not in the lock."""
+    try:
+        return wheel.source_of(module.params["wheel"])
+    except FetchError as error:
+        refuse(module, "vLLM wheel", error.found, error.wanted, error.remedy)
+        raise
+
+
 def refuse_bundle(module: AnsibleModule, error: BundleError) -> None:
     """End with one failing check for each file that is not as bundled."""
     checks = Checks()
@@ -139,6 +158,9 @@ def adopt(module: AnsibleModule, demand: build.Demand) -> None:
         checks.add(
             f"distribution {one.name}", "fail", one.found, one.wanted, "rebuild the image from the lock of the stack"
         )
+    if demand.wheel:
+        for one in wheel_fits.misfits(root, demand.wheel, build.versions(has), python):
+            checks.add(f"vLLM build: {one.name}", "fail", one.found, one.wanted, "rebuild the image with that wheel")
     good = len(wants) - sum(one.name in wants for one in wrong)
     checks.require("distributions", not wrong, f"{good} of {len(wants)} as locked", f"all {len(wants)}, no other")
     data = {"path": str(demand.path), "environment": str(root), "python": python, "distributions": len(has)}
@@ -193,6 +215,9 @@ def main() -> None:
             "environment": {"type": "dict", "default": {}},
             "vllm_distribution": {"type": "str", "default": "vllm"},
             "allowed": {"type": "list", "elements": "str", "default": []},
+            "wheel": {"type": "dict", "default": {}},
+            "wheel_record": {"type": "path"},
+            "trust_first_download": {"type": "bool", "default": False},
             "lock_text": {"type": "str"},
             "uv_sha256": {"type": "str"},
             "uv_upload": {"type": "str"},
@@ -216,6 +241,7 @@ def main() -> None:
         environment={name: str(value) for name, value in given["environment"].items()},
         allowed=given["allowed"],
         bundle=bundle_of(module),
+        wheel=wheel_of(module),
     )
     try:
         if given["source"] == "existing":
@@ -227,6 +253,9 @@ def main() -> None:
         return
     except LockError as error:
         refuse(module, "lock", str(error), "a lock for this Python", f"renew it: make lock STACK={demand.stack}")
+        return
+    except FetchError as error:
+        refuse(module, "vLLM wheel", error.found, error.wanted, error.remedy)
         return
     except tool.ToolError as error:
         refuse(module, "build", str(error), f"the stack {demand.stack} installed", NETWORK)

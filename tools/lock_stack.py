@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import re
 import subprocess
 import sys
@@ -45,18 +46,33 @@ def requirements(path: Path) -> list[Requirement]:
     return [Requirement(line) for line in lines if line and not line.startswith("#")]
 
 
-def lock(stack: dict[str, Any]) -> None:
-    """Resolve the stack anew and write its lock, with the digest of its inputs in the head."""
+def left_out(stack: dict[str, Any]) -> set[str]:
+    """Distributions that are resolved for their requirements' sake and come from elsewhere."""
+    options = stack["lock_options"]
+    return {canonicalize_name(after) for one, after in itertools.pairwise(options) if one == "--no-emit-package"}
+
+
+def lock(stack: dict[str, Any], wheel: str = "") -> None:
+    """Resolve the stack anew and write its lock, with the digest of its inputs in the head.
+
+    With a wheel, its own requirements count instead of those of the release that stands in for it.
+    """
     name = stack["name"]
     target = STACKS / stack["lock"]
     command = ["uv", "pip", "compile", "--quiet", "--upgrade", "--generate-hashes", "--only-binary", ":all:"]
     # Where the files come from is the site's affair; what they are is ours.
     command += ["--no-emit-index-url", "--no-emit-find-links", "--no-header", *stack["lock_options"]]
-    command += ["--overrides", f"{name}.overrides", f"{name}.in"]
-    done = subprocess.run(command, cwd=STACKS, stdout=subprocess.PIPE, text=True, check=False)
+    command += ["--overrides", f"{name}.overrides", "-"]
+    lines = (STACKS / f"{name}.in").read_text().splitlines()
+    if wheel:
+        owner = canonicalize_name(Path(wheel).name.split("-")[0])
+        lines = [line for line in lines if canonicalize_name(line.split("==")[0]) != owner]
+        lines.append(f"{owner} @ {wheel if '://' in wheel else Path(wheel).absolute().as_uri()}")
+    done = subprocess.run(command, cwd=STACKS, input="\n".join(lines), stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{name}: the resolver found no answer; {target.name} is as it was")
-    head = f"# Made by: make lock STACK={name}\n# inputs sha256:{inputs_digest(stack)}\n"
+    asked = f" WHEEL={Path(wheel).name}" if wheel else ""
+    head = f"# Made by: make lock STACK={name}{asked}\n# inputs sha256:{inputs_digest(stack)}\n"
     target.write_text(head + done.stdout)
     print(f"{target.name}: {len(PIN_LINE.findall(done.stdout))} distributions")
 
@@ -88,6 +104,8 @@ def problems(stack: dict[str, Any]) -> list[str]:
             if wanted.marker is not None and not wanted.marker.evaluate():
                 continue
             versions = pins.get(canonicalize_name(wanted.name), [])
+            if not versions and canonicalize_name(wanted.name) in left_out(stack):
+                continue
             if not versions or not all(wanted.specifier.contains(v, prereleases=True) for v in versions):
                 found.append(
                     f"{target.name} has {wanted.name} {versions or 'not at all'}, {name}.{suffix} wants {wanted}"
@@ -99,10 +117,11 @@ def main() -> int:
     """Command line; 0 done, 1 a lock is stale, 2 usage."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("stack", nargs="?", default="")
+    parser.add_argument("--wheel", default="", help="file or address of a wheel whose requirements count")
     parser.add_argument("--check", action="store_true", help="check all locks, resolve nothing")
     arguments = parser.parse_args()
     if not arguments.check:
-        lock(load(arguments.stack))
+        lock(load(arguments.stack), arguments.wheel)
         return 0
     stacks = sorted(STACKS.glob("*.yml"))
     found = [problem for path in stacks for problem in problems(load(path.stem))]

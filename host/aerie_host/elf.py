@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -73,3 +74,9 @@ def _strings(file: BinaryIO, segments: list[Segment], tags: dict[int, int]) -> b
 
 def _name(strings: bytes, place: int) -> str:
     return strings[place : strings.index(b"\0", place)].decode()
+
+
+def cuda_majors(libraries: list[str]) -> set[str]:
+    """The CUDA major versions that library names carry: ``libcudart.so.12`` gives ``12``."""
+    found = (re.match(r"libcudart\.so\.(\d+)", name) for name in libraries)
+    return {one.group(1) for one in found if one}

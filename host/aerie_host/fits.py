@@ -13,7 +13,7 @@ import sys
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
-from aerie_host.elf import ElfError, needed
+from aerie_host.elf import ElfError, cuda_majors, needed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,12 +104,6 @@ def flashinfer(versions: dict[str, str] | None = None) -> Verdict:
 def binaries(package: Path) -> list[Path]:
     """VLLM's compiled modules."""
     return sorted(package.glob("*.so"))
-
-
-def cuda_majors(libraries: list[str]) -> set[str]:
-    """The CUDA major versions that library names carry: ``libcudart.so.12`` gives ``12``."""
-    found = (re.match(r"libcudart\.so\.(\d+)", name) for name in libraries)
-    return {one.group(1) for one in found if one}
 
 
 def cuda_major(package: Path, torch_cuda: str | None, device: str) -> Verdict:

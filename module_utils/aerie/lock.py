@@ -8,7 +8,8 @@ from __future__ import annotations
 import platform
 import re
 import sys
-from typing import Iterator, Mapping, NamedTuple
+from pathlib import Path
+from typing import Iterable, Iterator, Mapping, NamedTuple
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 PIN = re.compile(rf"^({NAME})\s*(?:\[[^\]]*\])?\s*==\s*([^\s;]+)\s*(?:;\s*(.+))?$")
@@ -32,6 +33,18 @@ class Pin(NamedTuple):
 def normalize(name: str) -> str:
     """The comparable form of a distribution name (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def joined(paths: Iterable[str]) -> str:
+    """The text of a lock that lies in parts: a stack's, and that of a wheel which the stack's leaves out.
+
+    Raises ``LockError`` for a part that is missing.
+    """
+    try:
+        parts = [Path(path).read_text(encoding="utf-8") for path in paths]
+    except (OSError, UnicodeDecodeError) as error:
+        raise LockError(f"lock: {error}") from None
+    return "".join(part if part.endswith("\n") else f"{part}\n" for part in parts)
 
 
 def logical_lines(text: str) -> Iterator[str]:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Mapping
 
 from ansible.module_utils.aerie import processes
-from ansible.module_utils.aerie.environment import bundle, locked, tool
+from ansible.module_utils.aerie.environment import bundle, locked, tool, wheel, wheel_fits
 from ansible.module_utils.aerie.environment.locked import Difference, Has, Wanted
 from ansible.module_utils.aerie.environment.places import Places, finish, remove
 from ansible.module_utils.aerie.gates import pythons
+from ansible.module_utils.aerie.lock import normalize
 
 PROBE = "import platform; print(platform.python_version())"
 
@@ -43,6 +44,8 @@ class Demand:
     allowed: list[str] = field(default_factory=list)
     # A folder of the host with all that is to be installed, instead of the network.
     bundle: Path | None = None
+    # vLLM's own wheel, where that is not to be found by the lock alone.
+    wheel: wheel.Source | None = None
 
 
 @dataclass
@@ -109,7 +112,8 @@ def versions(has: Mapping[str, Has]) -> dict[str, str]:
 def converge(demand: Demand, check_mode: bool) -> Outcome:
     """Look, and unless all is well build and swap.
 
-    Raises `ToolError`, `LockError`, `BundleError`, `BusyError` or `OSError`; the environment is then as it was.
+    Raises `ToolError`, `LockError`, `BundleError`, `FetchError`, `BusyError` or `OSError`; the environment is then as
+    it was.
     """
     places, outcome, started = Places(demand.path), Outcome(), time.monotonic()
     current = places.current()
@@ -196,17 +200,22 @@ def reusable(places: Places, demand: Demand, current: Path | None) -> Path | Non
 
 def build(places: Places, demand: Demand) -> Path:
     """A new environment from the lock, verified against it. Removed again when anything goes wrong."""
+    base, version = chosen_python(demand)
+    wants = locked.wanted(demand.lock, version)
     variables = tool.clean_environment(os.environ, demand.environment)
     sources: list[str] = []
     if demand.bundle:
         variables = {name: value for name, value in variables.items() if name not in tool.SOURCES}
         sources = ["--offline", "--no-index", "--find-links", str(demand.bundle / "wheels")]
         tool.install(demand.bundle / "bin" / "uv", Path(demand.uv))
+    elif demand.wheel:
+        pinned = wants[normalize(demand.wheel.distribution)].version
+        wheel.obtain(demand.wheel, demand.home / "wheels", pinned, variables)
+        links = [variables.get("UV_FIND_LINKS", ""), str(demand.home / "wheels")]
+        variables["UV_FIND_LINKS"] = ",".join(filter(None, links))
     variables["UV_CACHE_DIR"] = str(tool.cache_folder(variables, demand.home))
     # Without hard links to its cache uv would copy 8 GB and say so on every run.
     variables["UV_NO_PROGRESS"] = "1"
-    base, version = chosen_python(demand)
-    wants = locked.wanted(demand.lock, version)
     target = places.new(hashlib.sha256(demand.lock.encode()).hexdigest())
     try:
         tool.run(demand.uv, ["venv", "--quiet", "--no-project", "--python", base, str(target)], variables)
@@ -218,6 +227,8 @@ def build(places: Places, demand: Demand) -> Path:
         tool.run(demand.uv, [*arguments, *sources, str(lock_file)], variables)
         has = locked.installed(target, demand.vllm_distribution)
         wrong = locked.differences(wants, has)
+        if demand.wheel:
+            wrong += wheel_fits.misfits(target, demand.wheel, versions(has), version)
         if wrong:
             first = wrong[0]
             raise tool.ToolError(

@@ -16,12 +16,15 @@ from ansible.module_utils.aerie.environment.build import Demand
 UV = str(Path(sys.executable).parent / "uv")
 
 
-def make_wheel(folder: Path, name: str, version: str, content: str = "") -> str:
+def make_wheel(
+    folder: Path, name: str, version: str, content: str = "", tag: str = "py3-none-any", requires: tuple[str, ...] = ()
+) -> str:
     """Write a wheel with one module; the sha256 of the file."""
     info = f"{name}-{version}.dist-info"
+    demands = "".join(f"Requires-Dist: {one}\n" for one in requires)
     files = {
         f"{name}.py": content or f"VERSION = {version!r}\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{demands}",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     lines = []
@@ -29,7 +32,7 @@ def make_wheel(folder: Path, name: str, version: str, content: str = "") -> str:
         digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
         lines.append(f"{path},sha256={digest},{len(text)}\n")
     files[f"{info}/RECORD"] = "".join(lines) + f"{info}/RECORD,,\n"
-    target = folder / f"{name}-{version}-py3-none-any.whl"
+    target = folder / f"{name}-{version}-{tag}.whl"
     with zipfile.ZipFile(target, "w") as archive:
         for path, text in files.items():
             archive.writestr(zipfile.ZipInfo(path), text)

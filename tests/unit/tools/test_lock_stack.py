@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ansible.module_utils.aerie.environment import locked
+from tests.unit.environment.conftest import make_wheel
 from tools import lock_stack
 
 STACKS = sorted(path.stem for path in lock_stack.STACKS.glob("*.yml"))
@@ -58,7 +60,11 @@ def wanted(name: str, python: str) -> dict[str, locked.Wanted]:
 
 @pytest.mark.parametrize(
     ("name", "python"),
-    [("vllm-0.16-cuda", "3.12.3"), *(("vllm-0.16-cpu", f"3.{minor}.1") for minor in (10, 11, 12, 13))],
+    [
+        ("vllm-0.16-cuda", "3.12.3"),
+        ("vllm-0.16-nightly-cuda", "3.12.3"),
+        *(("vllm-0.16-cpu", f"3.{minor}.1") for minor in (10, 11, 12, 13)),
+    ],
 )
 def test_br26_br27_one_version_of_each_by_hash_and_nothing_to_compile(name: str, python: str) -> None:
     wants = wanted(name, python)
@@ -70,11 +76,45 @@ def test_br26_br27_one_version_of_each_by_hash_and_nothing_to_compile(name: str,
 
 @pytest.mark.parametrize(
     ("name", "python", "pair"),
-    [("vllm-0.16-cuda", "3.12.3", ("2.9.1", "0.24.1")), ("vllm-0.16-cpu", "3.11.7", ("2.10.0", "0.25.0"))],
+    [
+        ("vllm-0.16-cuda", "3.12.3", ("2.9.1", "0.24.1")),
+        ("vllm-0.16-nightly-cuda", "3.12.3", ("2.10.0", "0.25.0")),
+        ("vllm-0.16-cpu", "3.11.7", ("2.10.0", "0.25.0")),
+    ],
 )
 def test_br21_torch_and_torchvision_are_a_pair(name: str, python: str, pair: tuple[str, str]) -> None:
     wants = wanted(name, python)
     assert (wants["torch"].version, wants["torchvision"].version) == pair
+
+
+def test_the_lock_beside_a_nightly_leaves_out_vllm_alone(copied: Path) -> None:
+    stack = lock_stack.load("vllm-0.16-nightly-cuda")
+    assert "vllm" not in wanted(stack["name"], "3.12.3")
+    path = copied / stack["lock"]
+    path.write_text(path.read_text().replace("\nspeculators==0.3.0 ", "\nother==0.3.0 "))
+    assert "speculators not at all" in "\n".join(lock_stack.problems(stack))
+
+
+def test_a_lock_is_resolved_by_the_requirements_of_a_wheel_that_is_left_out(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site").mkdir()
+    make_wheel(tmp_path / "site", "one", "2.0")
+    make_wheel(tmp_path / "site", "vllm", "0.16.0")
+    make_wheel(tmp_path, "vllm", "0.16.1.dev1+gabcdef012", requires=("one==2.0",))
+    for suffix, text in (("in", "vllm==0.16.0\n"), ("overrides", "")):
+        (copied / f"tiny.{suffix}").write_text(text)
+    for name, value in (("UV_FIND_LINKS", str(tmp_path / "site")), ("UV_NO_INDEX", "1"), ("UV_OFFLINE", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    stack = {"name": "tiny", "lock": "tiny.lock", "lock_options": ["--no-emit-package", "vllm"]}
+    wheel = tmp_path / "vllm-0.16.1.dev1+gabcdef012-py3-none-any.whl"
+    lock_stack.lock(stack, str(wheel))
+    text = (copied / "tiny.lock").read_text()
+    assert "\none==2.0 " in text
+    assert "\nvllm" not in text
+    assert "://" not in text
+    assert lock_stack.problems(stack) == []
 
 
 def test_unknown_stack_names_the_known_ones() -> None:

@@ -1,0 +1,1 @@
+../../host/aerie_host/elf.py

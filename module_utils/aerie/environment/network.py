@@ -1,0 +1,135 @@
+"""Fetching over HTTP with what a site says of it: proxy, certificates, timeout, and the switch that forbids it."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from typing import IO, TYPE_CHECKING, Mapping
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TIMEOUT = 30.0
+HEAD = 60
+FALSE = ("", "0", "false", "no", "off")
+
+
+class FetchError(Exception):
+    """What was found in place of a file, what was wanted, and what to do."""
+
+    def __init__(self, found: str, wanted: str, remedy: str) -> None:
+        super().__init__(found)
+        self.found, self.wanted, self.remedy = found, wanted, remedy
+
+
+class MissingError(FetchError):
+    """The server says that there is no such file."""
+
+
+class Network:
+    """How this site reaches addresses, from the variables that uv obeys too."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self.offline = variables.get("UV_OFFLINE", "").lower() not in FALSE
+        self.timeout = _seconds(variables.get("UV_HTTP_TIMEOUT", ""))
+        self.certificates = variables.get("SSL_CERT_FILE") or None
+        # As curl and uv have it: the small form wins, and ALL_PROXY fills what has none of its own.
+        named = {name.lower(): value for name, value in variables.items() if name.lower().endswith("_proxy")}
+        named.update({name: value for name, value in variables.items() if name.endswith("_proxy")})
+        everything = named.get("all_proxy", "")
+        self.proxies = {scheme: named.get(f"{scheme}_proxy") or everything for scheme in ("http", "https")}
+        self.without_proxy = named.get("no_proxy", "")
+
+    def open(self, url: str) -> IO[bytes]:
+        """The body of an address. Raises `FetchError`; no wait in it, nor in reading the body, outlasts the timeout."""
+        if self.offline:
+            raise FetchError(
+                f"offline, and {url} is needed", "the file in place, or a network",
+                "unset UV_OFFLINE in ml_env_uv_environment, or provision from a bundle",
+            )  # fmt: skip
+        try:
+            answer: IO[bytes] = self._opener(url).open(url, timeout=self.timeout)
+        except urllib.error.HTTPError as error:
+            raise refusal(url, error.code) from error
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise self.broken(url, error) from error
+        return answer
+
+    def _opener(self, url: str) -> urllib.request.OpenerDirector:
+        direct = bypasses(urlsplit(url).hostname or "", self.without_proxy)
+        proxies = {} if direct else {scheme: proxy for scheme, proxy in self.proxies.items() if proxy}
+        context = ssl.create_default_context(cafile=self.certificates)
+        return urllib.request.build_opener(
+            urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=context)
+        )
+
+    def broken(self, url: str, error: Exception) -> FetchError:
+        """What an exception of the network means."""
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, (socket.timeout, TimeoutError)):
+            found = f"{url}: no answer for {self.timeout:g} s"
+            remedy = "try again, raise UV_HTTP_TIMEOUT, or name a mirror in vllm_index_url"
+        elif isinstance(reason, ssl.SSLError):
+            found = f"{url}: {reason}"
+            remedy = "name the authority's file in SSL_CERT_FILE (ml_env_uv_environment)"
+        else:
+            found = f"{url}: {reason}"
+            remedy = "check the address, HTTPS_PROXY and NO_PROXY (ml_env_uv_environment), or provision from a bundle"
+        return FetchError(found, "an answer", remedy)
+
+
+def bypasses(host: str, without_proxy: str) -> bool:
+    """Whether NO_PROXY names a host, by its name or the end of it, or all hosts."""
+    names = [name.strip().lower().lstrip(".") for name in without_proxy.split(",") if name.strip()]
+    return "*" in names or any(host == name or host.endswith(f".{name}") for name in names)
+
+
+def _seconds(text: str) -> float:
+    return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) and float(text) else TIMEOUT
+
+
+def refusal(url: str, code: int) -> FetchError:
+    """What an HTTP error means. Storage behind such an index answers 403 for what it has not."""
+    kind = MissingError if code in (403, 404, 410) else FetchError
+    remedy = "try again later, or name a mirror in vllm_index_url"
+    return kind(f"{url}: HTTP {code}", "the file", remedy)
+
+
+def text(network: Network, url: str) -> str:
+    """A small text file. Raises `FetchError`."""
+    with network.open(url) as answer:
+        try:
+            return answer.read(1 << 22).decode("utf-8", "replace")
+        except (OSError, http.client.HTTPException) as error:
+            raise network.broken(url, error) from error
+
+
+def save(network: Network, url: str, target: Path) -> None:
+    """Download to a file that is to be renamed later. Raises `FetchError` when the body is shorter than announced."""
+    with network.open(url) as answer, target.open("wb") as stream:
+        headers = getattr(answer, "headers", {})
+        announced = headers.get("Content-Length") or ""
+        kind = headers.get("Content-Type") or "no type"
+        try:
+            for chunk in iter(lambda: answer.read(1 << 20), b""):
+                stream.write(chunk)
+        except (http.client.IncompleteRead, socket.timeout, ConnectionError) as error:
+            raise network.broken(url, error) from error
+        size = stream.tell()
+    if announced.isdigit() and size != int(announced):
+        raise FetchError(
+            f"{url}: cut after {size:,} of {int(announced):,} bytes", "the whole file",
+            "try again; where it happens again, the proxy or the mirror holds a damaged copy",
+        )  # fmt: skip
+    with target.open("rb") as stream:
+        head = stream.read(HEAD)
+    if head[:2] != b"PK":
+        raise FetchError(
+            f"{url}: {kind}, beginning with {head.decode('utf-8', 'replace').split(chr(10))[0]!r}", "a wheel",
+            "a proxy, a login page or a mirror answered in its place: check HTTPS_PROXY and vllm_index_url",
+        )  # fmt: skip
