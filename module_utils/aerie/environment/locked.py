@@ -43,7 +43,7 @@ class Difference(NamedTuple):
 
 
 def wanted(text: str, python: str, hashed: bool = True) -> dict[str, Wanted]:
-    """What the lock wants for a Python `major.minor.patch`. Raises `LockError`, where ``hashed`` also for a pin without."""
+    """What the lock wants for a Python `major.minor.patch`. Raises `LockError`; where `hashed`, for a bare pin too."""
     hashes: dict[tuple[str, str], frozenset[str]] = {}
     for line in lock.logical_lines(text):
         if line.startswith("-"):
