@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
+import ssl
 import threading
 import urllib.parse
 from collections.abc import Iterator
@@ -44,7 +45,8 @@ class Served(BaseHTTPRequestHandler):
             return
         body = b"<!DOCTYPE html>\n<html>Please log in</html>\n" if fault == "html" else file.read_bytes()
         self.send_response(200)
-        self.send_header("Content-Type", "text/html" if fault == "html" else "application/octet-stream")
+        page = fault == "html" or file.suffix == ".html"
+        self.send_header("Content-Type", "text/html" if page else "application/octet-stream")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body[: len(body) // 2] if fault.startswith("cut") else body)
@@ -59,7 +61,7 @@ class Served(BaseHTTPRequestHandler):
 class Server:
     """A folder on a port of this machine."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, tls: ssl.SSLContext | None = None) -> None:
         root.mkdir(exist_ok=True)
         self.root, self.faults, self.asked = root, dict[str, str](), list[str]()
         self.released = threading.Event()
@@ -68,7 +70,9 @@ class Server:
         })  # fmt: skip
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.http.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        if tls:
+            self.http.socket = tls.wrap_socket(self.http.socket, server_side=True)
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.http.server_port}"
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Server]:
