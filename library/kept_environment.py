@@ -57,8 +57,6 @@ def main() -> None:
     places = Places(path)
     current = places.current()
     before = build.versions(locked.installed(current, distribution)) if current else {}
-    all_kept = kept.listing(places, distribution)
-    data = {"path": str(path), "kept": all_kept}
     wanted, remedy = "a kept environment that is as it was installed", ""
     try:
         chosen, changed = kept.go_back(path, module.params["name"], distribution, module.check_mode)
@@ -74,7 +72,9 @@ def main() -> None:
         after = build.versions(locked.installed(chosen, distribution))
         verb = ("would lead" if module.check_mode else "leads") if changed else "led already"
         checks.add("kept environment", "pass", f"{path} {verb} to {chosen.name}, as its lock says", wanted)
+        all_kept = kept.listing(places, distribution)
         names = ", ".join(one["name"] for one in all_kept)
+        data = {"path": str(path), "kept": all_kept}
         summary = f"{chosen.name}, {len(after)} distributions; kept: {names}"
         finish(
             module, SECTION, checks, changed, {**data, "summary": summary, "moves": locked.moves(before, after)},
@@ -86,7 +86,7 @@ def main() -> None:
         )  # fmt: skip
         return
     checks.add("kept environment", "fail", found, wanted, remedy)
-    finish(module, SECTION, checks, False, data)
+    finish(module, SECTION, checks, False, {"path": str(path), "kept": kept.listing(places, distribution)})
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ options:
   bundle: {description: Folder of the target that C(playbooks/bundle.yml) made, type: path, default: ''}
   replace: {description: Move aside what stands at O(path) and is not ours, type: bool, default: false}
   keep: {description: How many earlier environments to keep, type: int, default: 2}
+  may_move: {description: Whether a renewed lock may move torch and other core parts, type: bool, default: false}
   environment: {description: 'Variables for uv: mirror, proxy, certificates, cache', type: dict, default: {}}
   vllm_distribution: {description: Name of the distribution that brings vLLM, type: str, default: vllm}
   allowed: {description: Distributions that may be there without being locked, type: list, elements: str, default: []}
@@ -212,6 +213,7 @@ def main() -> None:
             "bundle": {"type": "path", "default": ""},
             "replace": {"type": "bool", "default": False},
             "keep": {"type": "int", "default": 2},
+            "may_move": {"type": "bool", "default": False},
             "environment": {"type": "dict", "default": {}},
             "vllm_distribution": {"type": "str", "default": "vllm"},
             "allowed": {"type": "list", "elements": "str", "default": []},
@@ -237,6 +239,7 @@ def main() -> None:
         uv=uv_in_place(module),
         vllm_distribution=given["vllm_distribution"],
         keep=given["keep"],
+        may_move=given["may_move"],
         replace=given["replace"],
         environment={name: str(value) for name, value in given["environment"].items()},
         allowed=given["allowed"],
@@ -259,6 +262,10 @@ def main() -> None:
         return
     except tool.ToolError as error:
         refuse(module, "build", str(error), f"the stack {demand.stack} installed", NETWORK)
+        return
+    except build.MoveError as error:
+        remedy = "if the lock was renewed on purpose, set ml_env_may_move: true for one run; otherwise restore the lock"
+        refuse(module, "core versions", f"would move: {error}", f"as the stack {demand.stack} had them here", remedy)
         return
     except build.BusyError as error:
         remedy = "wait for it to end, or end it: playbooks/stop.yml"

@@ -26,6 +26,10 @@ class BusyError(Exception):
     """A job of ours runs in the environment that would be replaced."""
 
 
+class MoveError(Exception):
+    """Core parts of the same stack would move, and nobody said that they may."""
+
+
 @dataclass
 class Demand:
     """What the inventory asks for."""
@@ -39,6 +43,8 @@ class Demand:
     vllm_distribution: str
     python_versions: str = ">=3.10"
     keep: int = 2
+    # Whether a renewed lock of the same stack may move torch and its like.
+    may_move: bool = False
     replace: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     allowed: list[str] = field(default_factory=list)
@@ -112,8 +118,8 @@ def versions(has: Mapping[str, Has]) -> dict[str, str]:
 def converge(demand: Demand, check_mode: bool) -> Outcome:
     """Look, and unless all is well build and swap.
 
-    Raises `ToolError`, `LockError`, `BundleError`, `FetchError`, `BusyError` or `OSError`; the environment is then as
-    it was.
+    Raises `ToolError`, `LockError`, `BundleError`, `FetchError`, `MoveError`, `BusyError` or `OSError`; the
+    environment is then as it was.
     """
     places, outcome, started = Places(demand.path), Outcome(), time.monotonic()
     current = places.current()
@@ -130,6 +136,8 @@ def converge(demand: Demand, check_mode: bool) -> Outcome:
     else:
         outcome.why = [Difference("environment", places.stranger() or "nothing there", demand.stack)]
     outcome.changed = True
+    if current is not None and not demand.may_move:
+        hold_core(current, demand)
     if demand.bundle:
         bundle.require(demand.bundle, demand.lock, chosen_python(demand)[1], platform.machine())
     if check_mode:
@@ -155,6 +163,18 @@ def converge(demand: Demand, check_mode: bool) -> Outcome:
     outcome.python = python_version(str(ready / "bin" / "python"))
     outcome.data = {"wanted": len(outcome.after)}
     return _timed(outcome, started)
+
+
+def hold_core(current: Path, demand: Demand) -> None:
+    """Refuse to move core parts within one stack; vLLM itself where its commit or its wheel is asked for by name."""
+    recorded = locked.manifest(current)
+    if recorded.get("stack") != demand.stack:
+        return
+    moves = locked.core_moves(recorded, locked.wanted(demand.lock, chosen_python(demand)[1]))
+    named = f"{normalize(demand.wheel.distribution)} " if demand.wheel else "\n"
+    moves = [move for move in moves if not move.startswith(named)]
+    if moves:
+        raise MoveError(", ".join(moves))
 
 
 def jobs_in(places: Places) -> list[int]:

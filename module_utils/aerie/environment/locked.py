@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MANIFEST = ".aerie/manifest.json"
 SCHEMA = 1
+# What compiled code is built for, or what decides numbers: never moved by the way.
+CORE = re.compile(r"(torch(vision|audio)?|vllm(-.+)?|transformers|numpy|triton|(flashinfer|nvidia|cuda)-.+)")
 HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 
 
@@ -135,6 +137,16 @@ def tampered(
         ours = patched is not None and patched.pristine == entry["record"] and record in patched.digests
         if record != entry["record"] and not ours:
             found.append(Difference(name, "RECORD is another than after the installation", "unchanged"))
+    return found
+
+
+def core_moves(recorded: Mapping[str, Any], wants: Mapping[str, Wanted]) -> list[str]:
+    """Core parts that had another version when the environment was finished than the lock wants now."""
+    found = []
+    for name, entry in sorted(recorded.get("distributions", {}).items()):
+        now = wants[name].version if name in wants else "gone"
+        if CORE.fullmatch(name) and entry["version"] != now:
+            found.append(f"{name} {entry['version']} -> {now}")
     return found
 
 
