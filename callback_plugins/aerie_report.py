@@ -77,6 +77,8 @@ class CallbackModule(CallbackBase):
         self.started = time.time()
         self.hosts: dict[str, dict[str, Any]] = {}
         self.playbook = ""
+        # When each task that runs now began, by host and task.
+        self.began: dict[tuple[str, str], float] = {}
         self._complained = False
 
     def complain(self, text: str) -> None:
@@ -93,13 +95,32 @@ class CallbackModule(CallbackBase):
         """Take in the sections of one result, and of its items when the task has a loop."""
         host = self.host(result)
         values = result._result
-        for item in [values, *(values.get("results") or [])]:
-            if isinstance(item, dict) and item.get("aerie"):
-                aerie_report.add_sections(host, item["aerie"])
+        found = [
+            item["aerie"]
+            for item in [values, *(values.get("results") or [])]
+            if isinstance(item, dict) and item.get("aerie")
+        ]
+        brought: list[Any] = []
+        for one in found:
+            aerie_report.add_sections(host, one)
+            brought += one if isinstance(one, list) else [one]
+        began = self.began.pop(self.key(result._host, result._task), None)
+        if began is not None:
+            seconds = time.monotonic() - began
+            aerie_report.add_task(host, result._task.get_name().strip(), seconds, bool(values.get("changed")), brought)
 
     @guarded
     def v2_playbook_on_start(self, playbook: Any) -> None:
         self.playbook = str(getattr(playbook, "_file_name", ""))
+
+    @staticmethod
+    def key(host: Any, task: Any) -> tuple[str, str]:
+        """What a task on a host is known by while it runs."""
+        return host.get_name(), task._uuid
+
+    @guarded
+    def v2_runner_on_start(self, host: Any, task: Any) -> None:
+        self.began[self.key(host, task)] = time.monotonic()
 
     @guarded
     def v2_runner_on_ok(self, result: Any) -> None:

@@ -179,11 +179,16 @@ def require_python(module: AnsibleModule, demand: build.Demand) -> None:
         )  # fmt: skip
 
 
-def report(outcome: build.Outcome, demand: build.Demand) -> dict[str, Any]:
+def report(outcome: build.Outcome, demand: build.Demand, check_mode: bool) -> dict[str, Any]:
     """Data of the section."""
     moved = locked.moves(outcome.before, outcome.after)
     count = sum(len(group) for group in moved.values())
-    verb = f"built in {outcome.seconds:.0f} s, {count} distributions moved" if outcome.changed else "as locked"
+    if not outcome.changed:
+        verb = "as locked"
+    elif check_mode:
+        verb = f"would be built, {count} distributions would move"
+    else:
+        verb = f"built in {outcome.seconds:.0f} s, {count} distributions moved"
     return {
         "path": str(demand.path),
         "environment": str(outcome.environment or ""),
@@ -285,7 +290,7 @@ def main() -> None:
         text = f"{len(outcome.why)} differences, the first: {first.name}: {first.found}, wanted {first.wanted}"
         checks.add("environment before", "pass", text, "whatever it was")
     finish(
-        module, SECTION, checks, outcome.changed, report(outcome, demand),
+        module, SECTION, checks, outcome.changed, report(outcome, demand, module.check_mode),
         environment=str(outcome.environment or ""), python=str(demand.path / "bin" / "python"),
         moves=locked.moves(outcome.before, outcome.after),
         diff={

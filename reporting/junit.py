@@ -23,7 +23,9 @@ def build(report: dict[str, Any]) -> bytes:
             _suite(root, report, name, section, content["checks"])
         _troubles(root, report, name, host)
     if not report["hosts"]:
-        suite = ET.SubElement(root, "testsuite", name="aerie", tests="1", errors="1", timestamp=report["started"])
+        suite = _new_suite(root, report, "aerie", "localhost")
+        suite.set("tests", "1")
+        suite.set("errors", "1")
         case = ET.SubElement(suite, "testcase", classname="aerie", name="run")
         ET.SubElement(case, "error", message=clean(report.get("error") or "no host was touched"))
     for total in ("tests", "failures", "errors", "skipped"):
@@ -33,8 +35,18 @@ def build(report: dict[str, Any]) -> bytes:
     return document + b"\n"
 
 
+def _new_suite(root: ET.Element, report: dict[str, Any], name: str, host: str) -> ET.Element:
+    """A suite whose counts are all 0: readers differ in which of them they can do without."""
+    suite = ET.SubElement(root, "testsuite", name=clean(name), hostname=clean(host), time="0.000")
+    # A time zone is not what these readers expect; the report's times are UTC.
+    suite.set("timestamp", report["started"].rstrip("Z"))
+    for total in ("tests", "failures", "errors", "skipped"):
+        suite.set(total, "0")
+    return suite
+
+
 def _suite(root: ET.Element, report: dict[str, Any], host: str, section: str, checks: list[dict[str, Any]]) -> None:
-    suite = ET.SubElement(root, "testsuite", name=clean(f"{host}.{section}"), timestamp=report["started"], errors="0")
+    suite = _new_suite(root, report, f"{host}.{section}", host)
     seconds = 0.0
     for check in checks:
         spent = float(check.get("seconds") or 0)
@@ -74,10 +86,9 @@ def _troubles(root: ET.Element, report: dict[str, Any], name: str, host: dict[st
         troubles = [{"task": "connect", "message": "unreachable"}]
     if not troubles:
         return
-    count = str(len(troubles))
-    suite = ET.SubElement(
-        root, "testsuite", name=clean(f"{name}.tasks"), tests=count, errors=count, timestamp=report["started"]
-    )
+    suite = _new_suite(root, report, f"{name}.tasks", name)
+    for total in ("tests", "errors"):
+        suite.set(total, str(len(troubles)))
     for one in troubles:
         case = ET.SubElement(suite, "testcase", classname=clean(f"{name}.tasks"), name=clean(one["task"]))
         ET.SubElement(case, "error", message=clean(one["message"]).split("\n")[0]).text = clean(one["message"])

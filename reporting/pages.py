@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -14,7 +15,7 @@ import jinja2
 from reporting import junit, plots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from markupsafe import Markup
 
@@ -34,10 +35,10 @@ RUNGS = {
 }
 STATUS_ORDER = {"fail": 0, "warn": 1, "pass": 2, "n/a": 3}
 FACTS = ("stack", "python", "device", "model", "output")
-SLOWEST = 8
-LEGENDS = {
-    "Difference from the reference per layer": [("one", "median row"), ("two", "worst row"), ("bound", "bound")],
-}
+SLOWEST = 12
+# A request that was fit to run is no rung of the ladder.
+USAGE_SECTION = "inventory"
+LEGEND = [("one", "median row"), ("two", "worst row"), ("bound", "bound")]
 
 
 def status_of(checks: list[dict[str, Any]]) -> str:
@@ -51,18 +52,40 @@ def view(report: dict[str, Any]) -> dict[str, Any]:
     for name, host in report["hosts"].items():
         order = [*[one for one in RUNGS if one in host["sections"]]]
         order += [one for one in host["sections"] if one not in RUNGS]
-        sections = [_section(one, host["sections"][one]) for one in order]
+        sections = [_section(one, host["sections"][one], host.get("tasks") or []) for one in order]
+        sections = [one for one in sections if one["name"] != USAGE_SECTION or one["status"] == "fail"]
         hosts.append({**host, "name": name, "sections": sections, **_host(host, sections)})
-    return {**report, "hosts": hosts}
+    # Hosts with trouble first: they are what a reader came for.
+    hosts.sort(key=lambda host: not host["trouble"])
+    return {**report, "hosts": hosts, "headline": _headline(report, hosts)}
 
 
-def _section(name: str, section: dict[str, Any]) -> dict[str, Any]:
+def _headline(report: dict[str, Any], hosts: list[dict[str, Any]]) -> str:
+    """The verdict in one sentence."""
+    checks, failed, warned = (report["counts"][key] for key in ("checks", "failed", "warned"))
+    unreachable = ", ".join(host["name"] for host in hosts if host["unreachable"])
+    away = f"not reached: {unreachable}" if unreachable else ""
+    if failed:
+        rungs = {one["name"] for host in hosts for one in host["sections"] if one["counts"]["fail"]}
+        names = ", ".join(one for one in [*RUNGS, *sorted(rungs - set(RUNGS))] if one in rungs)
+        where = ", ".join(host["name"] for host in hosts if host["failed"])
+        return f"{failed} of {checks:,} checks failed, in {names} on {where}" + (f"; {away}" if away else "")
+    if away:
+        return away
+    broken = [f"{one['task']} on {host['name']}" for host in hosts for one in host["failures"]]
+    if broken:
+        return f"a task failed: {', '.join(broken)}"
+    if not checks:
+        return "nothing was checked, and that proves nothing"
+    return f"all {checks:,} checks passed" + (f", {warned} of them with a warning" if warned else "")
+
+
+def _section(name: str, section: dict[str, Any], tasks: list[dict[str, Any]]) -> dict[str, Any]:
     checks = sorted(section["checks"], key=lambda check: STATUS_ORDER.get(str(check["status"]), 0))
     longest = max([float(check.get("seconds") or 0) for check in checks], default=0.0)
     counts = {status: sum(check["status"] == status for check in checks) for status in STATUS_ORDER}
-    seconds = section["data"].get("seconds")
-    if isinstance(seconds, dict):
-        seconds = round(sum(float(one) for one in seconds.values()), 2)
+    # A task that brings several sections counts for the first of them.
+    seconds = sum(float(task["seconds"]) for task in tasks if task["sections"][:1] == [name])
     return {
         "name": name, "says": RUNGS.get(name, ""), "status": status_of(checks), "checks": checks, "counts": counts,
         "longest": longest, "summary": section["data"].get("summary", ""), "seconds": seconds,
@@ -82,16 +105,21 @@ def _host(host: dict[str, Any], sections: list[dict[str, Any]]) -> dict[str, Any
     failed = [
         {**check, "section": one["name"]} for one in sections for check in one["checks"] if check["status"] == "fail"
     ]
-    timed = [
-        {"name": check["name"], "section": one["name"], "seconds": float(check["seconds"])}
-        for one in sections for check in one["checks"] if check.get("seconds")
-    ]  # fmt: skip
-    slowest = sorted(timed, key=lambda one: -one["seconds"])[:SLOWEST]
+    timed = sorted(host.get("tasks") or [], key=lambda one: -float(one["seconds"]))
     return {
-        "facts": data, "versions": versions, "patches": list(patches.values()), "failed": failed, "todo": _todo(failed),
-        "slowest": slowest,
+        "facts": {key: _plain(value) for key, value in data.items()}, "versions": versions,
+        "patches": list(patches.values()), "failed": failed, "todo": _todo(failed),
+        "trouble": bool(failed or host["failures"] or host["unreachable"]),
+        "slowest": [one for one in timed[:SLOWEST] if one["seconds"]], "quick": timed[SLOWEST:],
         "figures": _figures(host["sections"]), "numbers": _numbers(host["sections"]),
     }  # fmt: skip
+
+
+def _plain(value: Any) -> str:
+    """A fact in one line: of a mapping its name or its path."""
+    if isinstance(value, dict):
+        return str(value.get("name") or value.get("path") or value)
+    return str(value)
 
 
 def _todo(failed: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -105,46 +133,53 @@ def _todo(failed: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _figures(sections: dict[str, Any]) -> list[dict[str, Any]]:
     """The plots for which the report has numbers. A section that gives them wrongly loses the plot, not the page."""
     tensors = sections.get("tensors", {}).get("data", {})
-    reference = tensors.get("reference") or sections.get("truth", {}).get("data", {}).get("reference") or {}
     lengths = tensors.get("lengths") or {}
     points = sections.get("extraction", {}).get("data", {}).get("throughput") or []
-    wanted: list[tuple[str, str, bool, Callable[[], Markup]]] = [
+    wanted: list[tuple[str, str, object, Callable[[], Markup]]] = [
         (
             "Norm and spread per layer",
             "mean norm of a row, and the spread of that norm",
-            bool(tensors.get("statistics")),
+            tensors.get("statistics"),
             lambda: plots.norms(tensors["statistics"]),
-        ),
-        (
-            "Difference from the reference per layer",
-            "relative norm of the difference",
-            bool(reference.get("layers")),
-            lambda: plots.differences(reference["layers"]),
         ),
         (
             "Samples by length",
             "tokens per sample",
-            bool(lengths.get("counts")),
+            lengths.get("counts"),
             lambda: plots.histogram(lengths["edges"], lengths["counts"]),
         ),
         (
             "Throughput over time",
             "prompt tokens per second while extracting",
-            len(points) > 1,
+            points,
             lambda: plots.throughput(points),
         ),
     ]
-    figures = []
-    for title, says, there, draw in wanted:
-        if not there:
-            continue
-        try:
-            figures.append({"title": title, "says": says, "svg": draw(), "legend": LEGENDS.get(title, [])})
-        except (LookupError, TypeError, ValueError) as error:
-            figures.append(
-                {"title": title, "says": f"cannot be drawn: {type(error).__name__}: {error}", "svg": "", "legend": []}
-            )
-    return figures
+    figures = [_figure(title, says, draw, []) for title, says, there, draw in wanted if there]
+    differences = [
+        _figure(title, "relative norm of the difference", functools.partial(plots.differences, layers), legend)
+        for title, layers, legend in _references(sections)
+    ]
+    return [*figures[:1], *differences, *figures[1:]]
+
+
+def _references(sections: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]], list[tuple[str, str]]]]:
+    """Title, numbers per layer and legend of every comparison with Transformers."""
+    tensors = sections.get("tensors", {}).get("data", {}).get("reference") or {}
+    if tensors.get("layers"):
+        yield "Difference from the reference per layer", tensors["layers"], LEGEND
+    for one in sections.get("truth", {}).get("data", {}).get("reports") or []:
+        if one.get("layers"):
+            more = f", tensor parallel {one['tensor_parallel_size']}" if one.get("tensor_parallel_size", 1) != 1 else ""
+            more += ", small cache" if one.get("small_cache") else ""
+            yield f"Truth, {one.get('architecture')}{more}: difference per layer", one["layers"], LEGEND[1:]
+
+
+def _figure(title: str, says: str, draw: Callable[[], Markup], legend: list[tuple[str, str]]) -> dict[str, Any]:
+    try:
+        return {"title": title, "says": says, "svg": draw(), "legend": legend}
+    except (LookupError, TypeError, ValueError) as error:
+        return {"title": title, "says": f"cannot be drawn: {type(error).__name__}: {error}", "svg": "", "legend": []}
 
 
 def _numbers(sections: dict[str, Any]) -> list[tuple[str, str]]:

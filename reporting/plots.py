@@ -130,12 +130,14 @@ def norms(layers: Sequence[dict[str, Any]]) -> Markup:
 
 
 def differences(layers: Sequence[dict[str, Any]]) -> Markup:
-    """Relative difference from the reference per layer: ``[{layer, median, worst, bound?}]``, on a log scale."""
+    """Relative difference from the reference per layer: ``[{layer, median?, worst, bound?}]``, on a log scale."""
     values = [float(one[key]) for one in layers for key in ("median", "worst", "bound") if one.get(key)]
     canvas = Canvas("Difference from the reference per layer", log_axis(values), "relative difference", "decoder layer")
     for place, one in zip(_labels(canvas, [str(one["layer"]) for one in layers]), layers, strict=True):
         for key, kind, size in (("worst", "two", 4), ("median", "one", 5)):
-            value = float(one.get(key) or 0)
+            if not one.get(key):
+                continue
+            value = float(one[key])
             shape = f'<circle cx="{place:.1f}" cy="{canvas.down(value):.1f}" r="{size}"/>'
             canvas.mark(kind, shape, f"layer {one['layer']}: {key} row {value:.3%}")
         if one.get("bound"):
@@ -156,7 +158,7 @@ def histogram(edges: Sequence[float], counts: Sequence[int]) -> Markup:
         width = max(1.0, canvas.across((number + 1) * wide) - left - 2)
         height = HEIGHT - BOTTOM - top
         shape = f'<rect x="{left + 1:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" rx="2"/>'
-        canvas.mark("bar", shape, f"{edges[number]:g} to {edges[number + 1]:g} tokens: {count} samples")
+        canvas.mark("fill", shape, f"{edges[number]:g} to {edges[number + 1]:g} tokens: {count} samples")
     every = math.ceil(len(edges) / 9)
     for number in range(0, len(edges), every):
         canvas.text(canvas.across(number * wide), HEIGHT - BOTTOM + 16, short(edges[number]), "middle")
@@ -174,12 +176,15 @@ def throughput(points: Sequence[dict[str, Any]]) -> Markup:
         (canvas.across(time.place(float(one["seconds"]))), canvas.down(speed))
         for one, speed in zip(points, speeds, strict=True)
     ]
-    path = " ".join(f"{'M' if number == 0 else 'L'}{x:.1f},{y:.1f}" for number, (x, y) in enumerate(places))
-    canvas.parts.append(f'<path class="curve" d="{path}"/>')
-    for (x, y), one in zip(places, points, strict=True) if len(points) <= 120 else ():
-        canvas.mark(
-            "one",
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>',
-            f"{one['seconds']} s: {one['tokens_per_s']:,} tokens/s",
+    # A point is the mean speed since the point before: a step, not a slope.
+    floor, left = canvas.down(0), canvas.across(0)
+    steps = " ".join(f"V{y:.1f} H{x:.1f}" for x, y in places)
+    canvas.parts.append(f'<path class="area" d="M{left:.1f},{floor:.1f} {steps} V{floor:.1f} Z"/>')
+    canvas.parts.append(f'<path class="curve" d="M{left:.1f},{places[0][1]:.1f} {steps}"/>')
+    for (x, y), one in zip(places, points, strict=True):
+        shape = (
+            f'<rect x="{left:.1f}" y="{y:.1f}" width="{max(0.0, x - left):.1f}" height="{max(0.0, floor - y):.1f}"/>'
         )
+        canvas.mark("clear", shape, f"until {one['seconds']:,} s: {one['tokens_per_s']:,} tokens/s")
+        left = x
     return canvas.done()

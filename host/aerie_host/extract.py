@@ -49,7 +49,6 @@ def _finished_outcome(job: ExtractionJob, manifest: dict[str, Any]) -> Outcome:
     data = {key: value for key, value in manifest.items() if key not in ("samples", "fingerprint")}
     data.update(nothing_to_do=True, samples=count, output=str(job.output), extracted=0, kept=count, redone={})
     message = f"nothing to extract: {count:,} samples, {manifest['tokens']:,} tokens are there and intact"
-    data["summary"] = message
     return Outcome("extraction", checks, data, False, message)
 
 
@@ -186,7 +185,6 @@ def _work(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Ou
     if done.seconds:
         message += f", {tokens / done.seconds:,.0f} tokens/s"
     message += f"; {len(kept.entries):,} samples kept" if kept.entries else ""
-    data["summary"] = message
     return Outcome("extraction", checks, data, bool(done.entries), message)
 
 

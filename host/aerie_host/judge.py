@@ -263,5 +263,4 @@ def run(spec: Spec, check: bool) -> Outcome:
             f"; {reference['files']} files differ from Transformers by {reference['largest_median_row']:.2%} "
             f"(median row) and {reference['largest_row']:.2%} (worst row) at most"
         )
-    data["summary"] = summary
     return Outcome("tensors", checks, data, False, summary)

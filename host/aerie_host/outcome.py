@@ -35,6 +35,8 @@ class Outcome:
 
     def as_document(self) -> dict[str, Any]:
         """The JSON document that the calling Ansible module passes on."""
+        if self.message and not self.failed:
+            self.data.setdefault("summary", self.message)
         return {
             "failed": self.failed,
             "changed": self.changed,

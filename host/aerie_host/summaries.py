@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
 BINS = 16
-POINTS = 100
+POINTS = 50
 
 
 def histogram(lengths: Sequence[int]) -> dict[str, Any]:
@@ -99,13 +99,24 @@ class Throughput:
         self._ends.append((seconds, tokens))
 
     def points(self) -> list[dict[str, float]]:
-        """``[{seconds, tokens_per_s}]``: neighbours are joined where there are more than can be shown."""
-        join = math.ceil(len(self._ends) / POINTS) or 1
-        points, before = [], 0.0
-        for start in range(0, len(self._ends), join):
-            group = self._ends[start : start + join]
-            end, tokens = group[-1][0], sum(count for _, count in group)
-            if end > before:
-                points.append({"seconds": round(end, 2), "tokens_per_s": round(tokens / (end - before), 1)})
-                before = end
-        return points
+        """``[{seconds, tokens_per_s}]``: the mean speed from the point before to this one.
+
+        A point stands for a fiftieth of the time at least: what several writers finish at the same moment was
+        not extracted in that moment.
+        """
+        width = self._ends[-1][0] / POINTS if self._ends else 0.0
+        groups: list[tuple[float, int]] = []
+        before, tokens = 0.0, 0
+        for end, count in self._ends:
+            tokens += count
+            if end - before >= width and end > before:
+                groups.append((end, tokens))
+                before, tokens = end, 0
+        if tokens and groups:
+            _, last = groups.pop()
+            groups.append((self._ends[-1][0], last + tokens))
+        starts = [0.0, *[end for end, _ in groups]]
+        return [
+            {"seconds": round(end, 2), "tokens_per_s": round(count / (end - start), 1)}
+            for start, (end, count) in zip(starts, groups, strict=False)
+        ]

@@ -18,7 +18,7 @@ USAGE_SECTION = "inventory"
 
 def new_host() -> dict[str, Any]:
     """The record of a host of which nothing is known yet."""
-    return {"verdict": "", "changed": 0, "unreachable": False, "failures": [], "sections": {}}
+    return {"verdict": "", "changed": 0, "unreachable": False, "failures": [], "tasks": [], "sections": {}}
 
 
 def add_sections(host: dict[str, Any], aerie: Any) -> None:
@@ -37,6 +37,12 @@ def add_sections(host: dict[str, Any], aerie: Any) -> None:
             else:
                 kept["checks"].append(check)
         kept["data"].update(section.get("data") or {})
+
+
+def add_task(host: dict[str, Any], name: str, seconds: float, changed: bool, sections: Any = ()) -> None:
+    """Add how long a task took on a host, and which sections its result brought."""
+    names = [str(one.get("section")) for one in (sections if isinstance(sections, list) else [sections]) if one]
+    host["tasks"].append({"name": name, "seconds": round(seconds, 3), "changed": changed, "sections": names})
 
 
 def _identity(check: dict[str, Any]) -> tuple[Any, ...]:
@@ -76,6 +82,9 @@ def build(
     """The whole report; `started` and `finished` in seconds since the epoch."""
     for host in hosts.values():
         host["verdict"] = judge_host(host)
+        for name, section in host["sections"].items():
+            if summary := summary_of(name, section["data"]):
+                section["data"]["summary"] = summary
     verdicts = {host["verdict"] for host in hosts.values()}
     verdict = FAIL if FAIL in verdicts else COULD_NOT_RUN if COULD_NOT_RUN in verdicts or not hosts else PASS
     checks = [check for host in hosts.values() for check in checks_of(host)]

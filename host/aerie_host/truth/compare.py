@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,12 +21,14 @@ class Comparison:
         rows: how many rows were compared.
         largest: the largest relative distance of a row.
         share: the largest distance of a row as a share of its bound; above 1 is a finding.
+        layers: the largest relative distance of a row, by decoder layer.
     """
 
     findings: list[str] = field(default_factory=list)
     rows: int = 0
     largest: float = 0.0
     share: float = 0.0
+    layers: dict[int, float] = field(default_factory=dict)
 
 
 def compare(
@@ -50,6 +53,8 @@ def compare(
         for state, layer in zip(states, layer_ids, strict=True):
             one = measure(f"sequence {index}", state, exact[index], layer)
             result.rows += one.rows
+            if math.isfinite(one.worst):
+                result.layers[layer] = max(result.layers.get(layer, 0.0), one.worst)
             problem = rounding.problem(one)
             if problem:
                 result.findings.append(problem + _whose(one, state, exact, index, rounding))

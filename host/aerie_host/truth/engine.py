@@ -145,10 +145,14 @@ def run(architecture: str, seed: int, tensor_parallel_size: int, small: bool, de
             "truncated_to": len(cut["input_ids"]),
             "max_length": MAX_LENGTH,
             "batches": [],
+            "layers": [],
         }
+        worst: dict[int, float] = {}
         for batch, states, wrong in asked:
             wanted = [exact[tuple(sequence)] for sequence in batch.sequences]
             result: Comparison = compare(states, wanted, LAYER_IDS, rounding)
+            for layer, largest in result.layers.items():
+                worst[layer] = max(worst.get(layer, 0.0), largest)
             report["batches"].append(
                 {
                     "name": batch.name,
@@ -160,6 +164,10 @@ def run(architecture: str, seed: int, tensor_parallel_size: int, small: bool, de
                     "findings": wrong + result.findings,
                 }
             )
+        report["layers"] = [
+            {"layer": layer, "worst": largest, "bound": rounding.row_bound(layer)}
+            for layer, largest in sorted(worst.items())
+        ]
         report["seconds"] = {
             "start": ready - started,
             "capture": captured - ready,

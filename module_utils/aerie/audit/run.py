@@ -59,6 +59,10 @@ def run(demand: Demand) -> Finding:
     for name, step in _steps(demand, root, sites, result):
         _take(name, step, result)
     _take("contracts", lambda: _merge(contracts.result(), result), result)
+    counts = [
+        f"{result.data[what]:,} {what}" for what in ("distributions", "files", "contracts") if what in result.data
+    ]
+    result.data["summary"] = ", ".join(counts)
     return result
 
 
@@ -99,7 +103,7 @@ def _versions(demand: Demand, root: Path, sites: list[Path], result: Finding) ->
     result.data["python"] = python
     wanted = lock.applying(demand.pins, lock.marker_environment(python))
     found = distributions.installed(sites)
-    result.data["distributions"] = len(found)
+    result.data["distributions"] = sum(not distributions.is_alias(one, demand.vllm_distribution) for one in found)
     result.data["versions"] = distributions.check(
         result.checks, found, wanted, demand.vllm_distribution, demand.allowed
     )

@@ -59,6 +59,9 @@ def test_br29_check_then_real_then_again_and_check_again(play: Play, tmp_path: P
     assert "+alpha==1.0" in told.stdout
     assert not (tmp_path / "env").exists()
     assert not (tmp_path / "bin").exists()
+    summary = section(tmp_path)["data"]["summary"]
+    assert "would be built, 2 distributions would move" in summary
+    assert " s, " not in summary
     assert "changed=1" in play().stdout
     assert (tmp_path / "bin" / "uv").is_file()
     assert section(tmp_path)["data"]["moves"]["added"] == ["alpha 1.0", "beta 2.0"]

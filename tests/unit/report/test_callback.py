@@ -77,6 +77,11 @@ def test_sections_of_tasks_loops_and_failures_come_together(tmp_path: Path) -> N
     assert list(report["hosts"]["one"]["sections"]) == ["gates", "imports", "truth", "tensors", "audit"]
     assert report["counts"] == {"checks": 5, "failed": 1, "warned": 0, "changed": 3}
     assert report["hosts"]["one"]["failures"] == [{"task": "Probe", "message": "probe"}]
+    tasks = report["hosts"]["one"]["tasks"]
+    assert [one["sections"] for one in tasks] == [["gates"], ["gates", "imports"], ["truth", "tensors"], ["audit"]]
+    assert all(
+        one["name"] == "Probe" and one["changed"] and 0 < one["seconds"] < report["seconds"] for one in tasks[:3]
+    )
     assert re.search(r"VERDICT: FAIL .*5 checks, 1 failed", done.stdout)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime as dt
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -22,7 +23,11 @@ def check(name: str, status: str = "pass", **more: Any) -> dict[str, Any]:
 
 
 def report(**sections: Any) -> dict[str, Any]:
-    host = {"verdict": "pass", "changed": 0, "unreachable": False, "failures": [], "sections": sections}
+    host: dict[str, Any] = {"verdict": "pass", "changed": 0, "unreachable": False, "failures": [], "sections": sections}
+    host["tasks"] = [
+        {"name": f"role : Do {name}", "seconds": 1.5 + number, "changed": False, "sections": [name]}
+        for number, name in enumerate(sections)
+    ]
     return {
         "schema": 1, "verdict": "pass", "run": "20260101T000000Z-1", "started": "2026-01-01T00:00:00Z",
         "finished": "2026-01-01T00:01:00Z", "seconds": 60.0, "command": {"playbook": "site.yml", "tags": ["verify"]},
@@ -103,6 +108,39 @@ def test_the_page_holds_everything_and_needs_nothing() -> None:
     )
 
 
+def test_where_the_time_went_is_told_by_task_and_a_rung_by_its_tasks() -> None:
+    page = pages.html(FULL)
+    times = page[page.index("Where the time went") :]
+    order = [times.index(f"role : Do {name}") for name in ("tensors", "extraction", "imports", "audit", "gates")]
+    assert order == sorted(order)
+    assert "1 check, 5.5 s" in times.split("<b>tensors</b>")[1][:400]
+
+
+def test_the_verdict_is_one_sentence_and_hosts_with_trouble_come_first() -> None:
+    failing = copy.deepcopy(FULL)
+    failing["counts"] = {"checks": 12, "failed": 1, "warned": 1, "changed": 0}
+    failing["hosts"] = {
+        "good": report(gates={"checks": [check("disk")], "data": {}})["hosts"]["local"],
+        "bad": FULL["hosts"]["local"],
+    }
+    page = pages.html(failing)
+    assert "1 of 12 checks failed, in audit on bad" in page
+    assert page.index('id="bad"') < page.index('id="good"')
+    away = pages.html({**FULL, "hosts": {"away": UNREACHABLE}})
+    assert "not reached: away" in away
+    assert "correct its address" in away
+
+
+def test_the_truth_rung_alone_has_its_plots() -> None:
+    layers = [{"layer": 0, "worst": 0.01, "bound": 0.04}, {"layer": 5, "worst": 0.03, "bound": 0.05}]
+    reports = [{"architecture": "llama", "tensor_parallel_size": 2, "small_cache": True, "layers": layers}]
+    page = pages.html(report(truth={"checks": [check("llama")], "data": {"reports": reports}}))
+    assert "Truth, llama, tensor parallel 2, small cache: difference per layer" in page
+    assert page.count("<svg") == 1
+    assert "layer 5: worst row 3.000%" in page
+    assert "median row" not in page
+
+
 def test_what_a_report_holds_cannot_become_markup() -> None:
     evil = '</code><script>alert(1)</script><b a="'
     nasty = report(
@@ -117,6 +155,7 @@ def test_failing_checks_are_grouped_by_what_mends_them() -> None:
     page = pages.html(report(audit={"checks": [*many, check("other", "fail", remedy="free some disk")], "data": {}}))
     assert page.count('class="problem"') == 2
     assert "9 failing checks" in page
+    assert page.index("What failed, where, and what to do") < page.index('class="ladder"')
     assert "and 3 more, below" in page
 
 
@@ -166,6 +205,59 @@ def test_junit_has_one_case_per_check_with_place_time_and_outcome() -> None:
     assert cases["driver"].find("skipped") is not None
     assert cases["import a:b"].get("time") == "1.500"
     assert "warning" in str(cases["import a:b"].findtext("system-out"))
+
+
+# What the readers of CI systems know: attributes that must be there, attributes that may, and children.
+GRAMMAR = {
+    "testsuites": ({"tests", "failures", "errors"}, {"name", "time", "skipped"}, {"testsuite"}),
+    "testsuite": (
+        {"name", "tests", "failures", "errors", "skipped", "time", "timestamp", "hostname"},
+        set(),
+        {"testcase"},
+    ),
+    "testcase": ({"name", "classname"}, {"time", "file", "line"}, {"failure", "error", "skipped", "system-out"}),
+    "failure": ({"message", "type"}, set(), set()),
+    "error": ({"message"}, set(), set()),
+    "skipped": ({"message"}, set(), set()),
+    "system-out": (set(), set(), set()),
+}
+
+
+def assert_readable(element: ET.Element) -> None:
+    must, may, children = GRAMMAR[element.tag]
+    assert must <= set(element.attrib) <= must | may, (element.tag, element.attrib)
+    assert {child.tag for child in element} <= children
+    for name in {"time", "line"} & set(element.attrib):
+        assert float(element.attrib[name]) >= 0
+    if element.tag == "testsuite":
+        dt.datetime.strptime(element.attrib["timestamp"], "%Y-%m-%dT%H:%M:%S")  # noqa: DTZ007
+    if element.tag.startswith("testsuite"):
+        found = {"tests": len(list(element.iter("testcase"))), "failures": len(list(element.iter("failure")))}
+        found |= {"errors": len(list(element.iter("error"))), "skipped": len(list(element.iter("skipped")))}
+        assert {name: int(element.attrib[name]) for name in found} == found
+    if element.tag == "testcase":
+        assert sum(child.tag != "system-out" for child in element) <= 1, "one outcome"
+    for child in element:
+        assert_readable(child)
+
+
+UNREACHABLE = {"verdict": "could not run", "changed": 0, "unreachable": True, "sections": {}, "failures": []}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        FULL,
+        {**FULL, "hosts": {}, "error": "no inventory"},
+        {**FULL, "hosts": {**FULL["hosts"], "away": UNREACHABLE}},
+        report(audit={"checks": [check("colour \x1b[31m\x00 \ud800", "fail", file="a\x01", line=3)], "data": {}}),
+    ],
+    ids=["full", "not started", "unreachable", "odd characters"],
+)
+def test_junit_is_what_ci_systems_read(document: dict[str, Any]) -> None:
+    root = ET.fromstring(junit.build(document))
+    assert root.tag == "testsuites"
+    assert_readable(root)
 
 
 def test_characters_that_xml_forbids_do_not_break_the_file() -> None:

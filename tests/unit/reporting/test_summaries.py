@@ -39,5 +39,15 @@ def test_many_batches_are_joined_and_no_token_is_lost() -> None:
     assert points[-1]["seconds"] == 500.5
 
 
+def test_what_writers_finish_at_once_is_no_peak() -> None:
+    speed = Throughput()
+    for end, tokens in ((50.0, 5000), (100.0, 5000), (100.1, 900), (100.2, 900)):
+        speed.add(end, tokens)
+    assert speed.points() == [
+        {"seconds": 50.0, "tokens_per_s": 100.0},
+        {"seconds": 100.2, "tokens_per_s": round(6800 / 50.2, 1)},
+    ]
+
+
 def test_nothing_extracted_is_no_point() -> None:
     assert Throughput().points() == []
