@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from aerie_host import fingerprint, resume
-from aerie_host.files import folder_digest, sha256_bytes, write_durably, write_json
+from aerie_host.files import folder_digest, sha256_bytes, sha256_file, write_durably, write_json
 from aerie_host.folder import Entry, Folder
 from aerie_host.outcome import JobError
 from aerie_host.packing import bytes_on_disk, order
@@ -204,3 +204,9 @@ def test_the_disk_estimate_is_the_contract_of_the_file():
     # 4 layers of 7168 in bfloat16 and two int64 per token: 57,360 bytes, as any planning has to count.
     with_tokens = bytes_on_disk([sample(0, 512)], 4, 7168)
     assert 512 * 57_360 <= with_tokens <= 512 * 57_360 + 8192
+
+
+@pytest.mark.parametrize("content", [b"", b"x", bytes(range(256)) * 5000])
+def test_the_digest_of_a_file_is_that_of_its_bytes(tmp_path, content):
+    (tmp_path / "file").write_bytes(content)
+    assert sha256_file(tmp_path / "file") == sha256_bytes(content)
