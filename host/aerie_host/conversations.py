@@ -1,107 +1,285 @@
-"""Reading conversations from JSON lines, one per line, without losing any silently."""
+"""From rows to conversations or token ids: three shapes of conversations, without losing anything silently."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
+
+from aerie_host.outcome import UsageError
+from aerie_host.rows import Row, Rows
+from aerie_host.shards import WHOLE, Shard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# ShareGPT's names on the left of the pairs' middle; what chat templates know on the right.
+Message = dict[str, Any]
+
+# Names of ShareGPT and its kin on the left, what chat templates know on the right.
 ROLES = {
     "system": "system",
     "user": "user",
     "human": "user",
     "assistant": "assistant",
     "gpt": "assistant",
+    "chatgpt": "assistant",
+    "model": "assistant",
     "tool": "tool",
+    "function": "tool",
+    "observation": "tool",
 }
+SHARE, OPENAI, ULTRA, TOKENS = "ShareGPT", "OpenAI messages", "UltraChat", "token ids"
+# The one key of a row that says which shape it has.
+SHAPE_KEYS = ("conversations", "messages", "data", "input_ids")
+REASONING = ("reasoning_content", "reasoning", "thinking")
+# Other keys of a message that chat templates read; what is none of these is counted.
+TEMPLATE_KEYS = ("tool_call_id", "name")
+READ_KEYS = {"role", "content", "from", "value", "tool_calls", *REASONING, *TEMPLATE_KEYS}
+# After this many rows of no known shape the file is no data.
+ROWS_OF_NO_SHAPE = 100
 
 
 @dataclasses.dataclass(frozen=True)
 class Conversation:
-    """One conversation: its place in the data (0-based), its line in the file (1-based), and its messages."""
+    """One conversation: its place in the data (0-based), its line or row number (1-based), messages and tools."""
 
     index: int
     line: int
     id: str
-    messages: list[dict[str, str]]
+    messages: list[Message]
+    tools: list[dict[str, Any]] | None = None
+    unit: str = "line"
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenRow:
+    """One row of token ids with its loss mask."""
+
+    index: int
+    line: int
+    id: str
+    input_ids: list[int]
+    loss_mask: list[int]
+    unit: str = "line"
 
 
 @dataclasses.dataclass(frozen=True)
 class Skipped:
-    """A line that gives no sample, and why."""
+    """A row that gives no sample, and why."""
 
     index: int
     line: int
     id: str
     reason: str
+    unit: str = "line"
 
     def __str__(self) -> str:
-        return f"line {self.line}" + (f" ({self.id})" if self.id else "") + f": {self.reason}"
+        return f"{self.unit} {self.line}" + (f" ({self.id})" if self.id else "") + f": {self.reason}"
 
 
-def _content(value: Any) -> str:
-    """The text of one message; raises ``ValueError`` for what is no text."""
+class _RefusedError(Exception):
+    """The row gives no sample; the message says why."""
+
+
+@dataclasses.dataclass
+class Tally:
+    """What the rows were, for the report."""
+
+    shapes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    unknown_roles: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    unread_keys: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    without_mask: int = 0
+
+
+def _content(value: Any) -> tuple[str, str]:
+    """Text and reasoning of one message; raises ``_RefusedError`` for what is neither."""
     if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in value):
-        return "".join(str(part.get("text", "")) for part in value)
-    raise ValueError(f"content of kind {type(value).__name__}, wanted text")
+        return value, ""
+    texts, thoughts = [], []
+    for part in value if isinstance(value, list) else [value]:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "text" and isinstance(part.get("text"), str):
+            texts.append(part["text"])
+        elif kind == "thinking" and isinstance(part.get("thinking"), str):
+            thoughts.append(part["thinking"])
+        else:
+            name = f"a part of type {kind!r}" if isinstance(value, list) else f"content of kind {type(value).__name__}"
+            raise _RefusedError(f"{name}, wanted text")
+    return "".join(texts), "".join(thoughts)
 
 
-def _message(turn: Any, number: int) -> dict[str, str]:
-    """One message with role and content, from ShareGPT's from/value or from role/content."""
-    if not isinstance(turn, dict):
-        raise TypeError(f"message {number} is no object")
+def _tool_calls(value: Any) -> list[dict[str, Any]]:
+    """Tool calls with their arguments as objects, as templates take them."""
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise _RefusedError("'tool_calls' is no list of objects")
+    calls = []
+    for one in value:
+        function = one.get("function", one)
+        arguments = function.get("arguments") if isinstance(function, dict) else None
+        if isinstance(arguments, str):
+            try:
+                function = {**function, "arguments": json.loads(arguments or "{}")}
+            except ValueError:
+                raise _RefusedError("the arguments of a tool call are broken JSON") from None
+        calls.append({**one, "function": function} if "function" in one else function)
+    return calls
+
+
+def _message(turn: dict[str, Any], role: str, number: int, tally: Tally) -> Message:
+    """One message as chat templates take it; what is wrong with it is said with its number."""
+    try:
+        return _checked_message(turn, role, tally)
+    except _RefusedError as error:
+        raise _RefusedError(f"message {number}: {error}") from None
+
+
+def _checked_message(turn: dict[str, Any], role: str, tally: Tally) -> Message:
     share = "from" in turn
-    name = turn.get("from" if share else "role")
+    tally.unread_keys.update(set(turn) - READ_KEYS)
+    message: Message = {"role": role}
+    calls = turn.get("tool_calls")
+    value = turn.get("value" if share else "content")
+    thoughts = [turn[key] for key in REASONING if isinstance(turn.get(key), str) and turn[key]]
+    if value is None and (calls or thoughts):
+        value = ""
+    message["content"], thought = _content(value)
+    if thought:
+        thoughts.append(thought)
+    if len(set(thoughts)) > 1:
+        raise _RefusedError("has two reasonings that differ")
+    if thoughts:
+        message["reasoning_content"] = thoughts[0]
+    if calls:
+        message["tool_calls"] = _tool_calls(calls)
+    message.update({key: turn[key] for key in TEMPLATE_KEYS if isinstance(turn.get(key), str)})
+    return message
+
+
+def _role(turn: Any, number: int, tally: Tally) -> str | None:
+    """The role of a message, None for one that is not known; that is counted."""
+    if not isinstance(turn, dict):
+        raise _RefusedError(f"message {number} is no object")
+    name = turn.get("from" if "from" in turn else "role")
     role = ROLES.get(name) if isinstance(name, str) else None
     if role is None:
-        raise ValueError(f"message {number} has the unknown role {name!r} (known: {', '.join(ROLES)})")
-    try:
-        return {"role": role, "content": _content(turn.get("value" if share else "content"))}
-    except ValueError as error:
-        raise ValueError(f"message {number}: {error}") from None
+        tally.unknown_roles[str(name)] += 1
+    return role
 
 
-def parse_line(text: str, index: int, line: int) -> Conversation | Skipped:
-    """One line of the file as a conversation, or the reason why it is none."""
-    name = ""
+def _messages(turns: Any, key: str, tally: Tally) -> list[Message]:
+    if not isinstance(turns, list):
+        raise _RefusedError(f"{key!r} is no list")
+    if not turns:
+        raise _RefusedError("no messages")
+    tally.shapes[SHARE if isinstance(turns[0], dict) and "from" in turns[0] else OPENAI] += 1
+    roles = [_role(turn, number, tally) for number, turn in enumerate(turns, 1)]
+    if None in roles:
+        number = roles.index(None)
+        name = turns[number].get("from" if "from" in turns[number] else "role")
+        raise _RefusedError(f"message {number + 1} has the unknown role {name!r} (known: {', '.join(ROLES)})")
+    pairs = zip(turns, roles, strict=True)
+    return [_message(turn, str(role), number, tally) for number, (turn, role) in enumerate(pairs, 1)]
+
+
+def _ultra(texts: Any, tally: Tally) -> list[Message]:
+    """UltraChat's ``data``: questions and answers by turns."""
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise _RefusedError("'data' is no list of texts")
+    tally.shapes[ULTRA] += 1
+    return [{"role": ("user", "assistant")[number % 2], "content": text} for number, text in enumerate(texts)]
+
+
+def _tools(value: Any) -> list[dict[str, Any]] | None:
+    """The tools that a row offers, given as a list or, as in parquet, as its JSON text."""
+    if isinstance(value, str) and value.strip():
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise _RefusedError("'tools' is broken JSON") from None
+    if not value:
+        return None
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise _RefusedError("'tools' is no list of objects")
+    return value
+
+
+def _numbers(value: Any, name: str) -> list[int]:
+    if not isinstance(value, list) or not all(type(one) is int and one >= 0 for one in value):
+        raise _RefusedError(f"{name!r} is no list of whole numbers from 0 on")
+    return value
+
+
+def _token_row(value: dict[str, Any], tally: Tally) -> tuple[list[int], list[int]]:
+    tally.shapes[TOKENS] += 1
+    ids = _numbers(value["input_ids"], "input_ids")
+    if not ids:
+        raise _RefusedError("'input_ids' is empty")
+    if value.get("loss_mask") is None:
+        if value.get("labels") is not None:
+            raise _RefusedError("has 'labels' and no 'loss_mask': give the mask, 1 for tokens that are trained on")
+        tally.without_mask += 1
+        return ids, [1] * len(ids)
+    mask = _numbers(value["loss_mask"], "loss_mask")
+    if len(mask) != len(ids) or not set(mask) <= {0, 1}:
+        raise _RefusedError(f"'loss_mask' has {len(mask)} values for {len(ids)} tokens, wanted as many, each 0 or 1")
+    return ids, mask
+
+
+def parse_row(row: Row, unit: str, tally: Tally) -> Conversation | TokenRow | Skipped:
+    """What one row gives, or the reason why it gives no sample."""
+    value, name = row.value, ""
+    if row.problem:
+        return Skipped(row.place, row.number, name, row.problem, unit)
     try:
-        value = json.loads(text)
         if not isinstance(value, dict):
-            raise TypeError("no JSON object")
-        name = str(value.get("id", ""))
-        turns = value.get("conversations", value.get("messages"))
-        if not isinstance(turns, list):
-            raise TypeError("neither 'conversations' nor 'messages' is a list")
-        messages = [_message(turn, number) for number, turn in enumerate(turns, 1)]
-    except json.JSONDecodeError as error:
-        return Skipped(index, line, name, f"broken JSON: {error.msg} at column {error.colno}")
-    except (TypeError, ValueError) as error:
-        return Skipped(index, line, name, str(error))
-    if not messages:
-        return Skipped(index, line, name, "no messages")
-    if not any(message["role"] == "assistant" for message in messages):
-        return Skipped(index, line, name, "no assistant message: nothing to train on")
-    return Conversation(index, line, name, messages)
+            raise _RefusedError("no JSON object")
+        name = str(value.get("id", value.get("prompt_id", "")))
+        keys = [key for key in SHAPE_KEYS if value.get(key) is not None]
+        if len(keys) != 1:
+            found = f"{' and '.join(keys)}, wanted" if keys else f"the keys {', '.join(value) or '(none)'}:"
+            raise _RefusedError(f"has {found} one of {', '.join(SHAPE_KEYS)}")
+        if keys[0] == "input_ids":
+            return TokenRow(row.place, row.number, name, *_token_row(value, tally), unit)
+        messages = _ultra(value["data"], tally) if keys[0] == "data" else _messages(value[keys[0]], keys[0], tally)
+        if system := value.get("system"):
+            if not isinstance(system, str) or messages[0]["role"] == "system":
+                raise _RefusedError("has a 'system' that is no text, or one in its messages as well")
+            messages.insert(0, {"role": "system", "content": system})
+        if not any(message["role"] == "assistant" for message in messages):
+            raise _RefusedError("no assistant message: nothing to train on")
+        return Conversation(row.place, row.number, name, messages, _tools(value.get("tools")), unit)
+    except _RefusedError as error:
+        return Skipped(row.place, row.number, name, str(error), unit)
 
 
-def read_conversations(path: Path) -> Iterator[Conversation | Skipped]:
-    """Every line of the file that is not blank, in order; ``OSError`` when the file cannot be read."""
-    index = 0
-    with path.open("rb") as stream:
-        for line, raw in enumerate(stream, 1):
-            if not raw.strip():
-                continue
-            try:
-                text = raw.decode("utf-8-sig" if line == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                yield Skipped(index, line, "", f"no UTF-8 at byte {error.start}")
-            else:
-                yield parse_line(text, index, line)
-            index += 1
+class Data:
+    """A data file, or a shard of it: iterating gives every row that is not blank, in order."""
+
+    def __init__(self, path: Path, shard: Shard = WHOLE) -> None:
+        self.rows = Rows(path)
+        self.shard = shard
+        self.tally = Tally()
+
+    def __iter__(self) -> Iterator[Conversation | TokenRow | Skipped]:
+        seen, first = 0, ""
+        for row in self.rows.read(self.shard):
+            entry = parse_row(row, self.rows.unit, self.tally)
+            seen, first = seen + 1, first or str(entry)
+            if seen == ROWS_OF_NO_SHAPE:
+                self._require_shape(seen, first)
+            yield entry
+        self._require_shape(seen, first)
+
+    def _require_shape(self, seen: int, first: str) -> None:
+        if not self.tally.shapes:
+            found = f"none of {seen} rows is a conversation or has token ids; {first}" if seen else "it has no row"
+            raise UsageError(f"{self.rows.path} is {self.rows.format}, but {found}")
+
+    @property
+    def description(self) -> str:
+        """Format and shapes in words."""
+        shapes = ", ".join(f"{count:,} {name}" for name, count in sorted(self.tally.shapes.items()))
+        shard = "" if self.shard.count == 1 else f", shard {self.shard}"
+        return f"{self.rows.format}{shard}: {shapes}"

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 from aerie_host import fingerprint as fingerprints
 from aerie_host import packing, resume
 from aerie_host.checks import Checks
-from aerie_host.conversations import read_conversations
-from aerie_host.extraction_report import Done, make_manifest, report_data, say, written_checks
+from aerie_host.conversations import Data
+from aerie_host.extraction_report import Done, Inputs, make_manifest, report_data, say, written_checks
 from aerie_host.files import write_json
 from aerie_host.folder import Folder
 from aerie_host.job import ExtractionJob, read_job
 from aerie_host.outcome import JobError, Outcome, UsageError
-from aerie_host.samples import Encoder, Prepared, Sample, listed, prepare
+from aerie_host.rows import Rows
+from aerie_host.samples import Encoder, Limits, Sample, listed, prepare
 
 if TYPE_CHECKING:
     from aerie_host.spec import Spec
@@ -65,25 +66,34 @@ def _plan(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Ou
     return None
 
 
-def read_samples(job: ExtractionJob) -> tuple[Prepared, Encoder]:
-    """Encode the data; ``JobError`` when more lines give no sample than may."""
-    from transformers import AutoTokenizer
+def read_samples(job: ExtractionJob) -> Inputs:
+    """Encode the data; ``JobError`` when more rows give no sample than may."""
+    data = Data(job.data, job.shard)
+    encoders: list[Encoder] = []
 
-    tokenizer = AutoTokenizer.from_pretrained(job.model, trust_remote_code=job.trust_remote_code)
-    encoder = Encoder(tokenizer)
-    prepared = prepare(read_conversations(job.data), encoder, job.max_length, job.on_too_long, job.max_samples)
+    def encoder() -> Encoder:
+        if not encoders:
+            from transformers import AutoTokenizer
+
+            tokenizer = AutoTokenizer.from_pretrained(job.model, trust_remote_code=job.trust_remote_code)
+            encoders.append(Encoder(tokenizer))
+        return encoders[0]
+
+    vocabulary = job.facts.vocab_size
+    prepared = prepare(data, encoder, Limits(job.max_length, job.on_too_long, vocabulary), job.max_samples)
     if len(prepared.skipped) > job.max_skipped:
         raise JobError(
-            f"{job.data}: {len(prepared.skipped)} lines give no sample, at most {job.max_skipped} may: "
+            f"{job.data}: {len(prepared.skipped)} {data.rows.unit}s give no sample, at most {job.max_skipped} may: "
             f"{listed(prepared.skipped)}"
         )
     if not prepared.samples:
-        raise JobError(f"{job.data} gives no sample")
-    vocabulary = job.facts.vocab_size
+        raise JobError(f"{job.data} gives no sample" + (f" in shard {job.shard}" if job.shard.count > 1 else ""))
     strange = [sample for sample in prepared.samples if max(sample.input_ids) >= vocabulary]
     if strange:
-        raise JobError(f"line {strange[0].line}: token {max(strange[0].input_ids)} is outside the model's {vocabulary}")
-    return prepared, encoder
+        raise JobError(
+            f"{data.rows.unit} {strange[0].line}: token {max(strange[0].input_ids)} is outside the model's {vocabulary}"
+        )
+    return Inputs(prepared, data, encoders[0] if encoders else None)
 
 
 def require_disk(job: ExtractionJob, samples: list[Sample], when: str) -> int:
@@ -155,7 +165,8 @@ def _work(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Ou
         cleared = folder.clear()
     resume.refuse_other_inputs(folder, fingerprint)
     leftovers = folder.drop_temporaries()
-    prepared, encoder = read_samples(job)
+    inputs = read_samples(job)
+    prepared = inputs.prepared
     resume.refuse_foreign_files(folder, {sample.index for sample in prepared.samples})
     write_json(folder.fingerprint, fingerprint)
     kept = resume.keep_good(folder, prepared.samples)
@@ -168,17 +179,16 @@ def _work(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Ou
     done = _extract(job, folder, todo, len(kept.entries))
     by_index = {**kept.entries, **{entry.index: entry for entry in done.entries}}
     entries = [by_index[sample.index] for sample in prepared.samples if sample.index in by_index]
-    checks = written_checks(job, prepared, entries, done)
+    checks = written_checks(job, inputs, entries, done)
     if not checks.failed:
-        write_json(folder.manifest, make_manifest(job, fingerprint, prepared, encoder.method, entries))
-    data = report_data(job, prepared, entries, done)
+        write_json(folder.manifest, make_manifest(job, fingerprint, inputs, entries))
+    data = report_data(job, inputs, entries, done)
     data.update(
         fingerprint=fingerprints.digest(fingerprint),
         kept=len(kept.entries),
         redone=kept.redone,
         leftovers_removed=len(leftovers),
         overwritten=cleared,
-        loss_mask=encoder.method,
     )
     tokens = sum(entry.length for entry in done.entries)
     message = f"{len(done.entries):,} samples, {tokens:,} tokens extracted"
@@ -195,6 +205,7 @@ def run(spec: Spec, check: bool) -> Outcome:
     # The model and the data are local: nothing here may ask the network for them.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     fingerprint = job.fingerprint()
+    Rows(job.data)  # Refuses what is no data, before anything is spent.
     planned = _plan(job, folder, fingerprint)
     if planned is not None:
         return planned

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from aerie_host import packing
 from aerie_host.checks import Checks
+from aerie_host.conversations import TOKENS
 from aerie_host.job import DTYPE, ExtractionJob
 from aerie_host.model_facts import CONVENTION
-from aerie_host.samples import Prepared, listed
+from aerie_host.samples import Encoder, Prepared, listed
 from aerie_host.summaries import Throughput
 
 if TYPE_CHECKING:
+    from aerie_host.conversations import Data
     from aerie_host.folder import Entry
     from aerie_host.progress import Progress
 
@@ -26,6 +28,36 @@ SAY_EVERY_SECONDS = 5.0
 def say(message: str) -> None:
     """One line for the log."""
     print(f"aerie: {time.strftime('%H:%M:%S')} {message}", file=sys.stderr, flush=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """What the data gave: samples, what its rows were, and what made them tokens (nothing, for rows of token ids)."""
+
+    prepared: Prepared
+    data: Data
+    encoder: Encoder | None
+
+    @property
+    def method(self) -> str:
+        """How loss masks came about, in words."""
+        given = "given with the token ids" if self.data.tally.shapes[TOKENS] else ""
+        if self.data.tally.without_mask:
+            given += f" ({self.data.tally.without_mask} rows without a mask: every token is trained on)"
+        return "; ".join(filter(None, [self.encoder.method if self.encoder else "", given]))
+
+    def as_data(self) -> dict[str, Any]:
+        """The numbers for the report."""
+        tally = self.data.tally
+        return {
+            "data": self.data.description,
+            "loss_mask": self.method,
+            "unknown_roles": dict(tally.unknown_roles),
+            "unread_keys": dict(tally.unread_keys),
+            "reasoning_left_out": self.encoder.reasoning_left_out if self.encoder else 0,
+            "skipped": [str(entry) for entry in self.prepared.skipped],
+            "truncated": [str(entry) for entry in self.prepared.truncated],
+        }
 
 
 @dataclasses.dataclass
@@ -52,9 +84,10 @@ class Done:
 
 
 def make_manifest(
-    job: ExtractionJob, fingerprint: dict[str, Any], prepared: Prepared, method: str, entries: list[Entry]
+    job: ExtractionJob, fingerprint: dict[str, Any], inputs: Inputs, entries: list[Entry]
 ) -> dict[str, Any]:
     """What ``manifest.json`` holds."""
+    prepared = inputs.prepared
     return {
         "version": MANIFEST_VERSION,
         "model": {"path": str(job.model), "digest": fingerprint["model"]},
@@ -65,8 +98,15 @@ def make_manifest(
         "stack": fingerprint["stack"],
         "lock": fingerprint["lock"],
         "series": fingerprint["series"],
-        "data": {"path": str(job.data), "digest": fingerprint["data"], "max_length": job.max_length},
-        "loss_mask": method,
+        "data": {
+            "path": str(job.data),
+            "digest": fingerprint["data"],
+            "format": inputs.data.description,
+            "unit": inputs.data.rows.unit,
+            "shard": str(job.shard),
+            "max_length": job.max_length,
+        },
+        "loss_mask": inputs.method,
         "tokens": sum(entry.length for entry in entries),
         "trainable": sum(entry.trainable for entry in entries),
         "bytes": sum(entry.bytes for entry in entries),
@@ -77,17 +117,45 @@ def make_manifest(
     }
 
 
-def written_checks(job: ExtractionJob, prepared: Prepared, entries: list[Entry], written: Done) -> Checks:
+def _input_checks(checks: Checks, job: ExtractionJob, inputs: Inputs) -> None:
+    """What the data was taken for, and what of it gave no sample or was not read."""
+    tally, file = inputs.data.tally, str(job.data)
+    checks.add("format of the data", "pass", inputs.data.description, "JSON lines, a JSON array or parquet", file=file)
+    unread = len(inputs.prepared.skipped)
+    text = f"{unread}: {listed(inputs.prepared.skipped)}" if unread else "0"
+    checks.add(
+        f"{inputs.data.rows.unit}s without a sample",
+        "warn" if unread else "pass",
+        text,
+        f"at most {job.max_skipped}",
+        file=file,
+    )
+    for name, counts, remedy in (
+        ("unknown roles", tally.unknown_roles, "such conversations give no sample: rename the roles"),
+        ("keys of messages that are not read", tally.unread_keys, "see to it that they change nothing"),
+    ):
+        found = ", ".join(f"{key} ({count})" for key, count in sorted(counts.items()))
+        checks.add(name, "warn" if counts else "pass", found or "none", "none", remedy if counts else "", file)
+    left_out = inputs.encoder.reasoning_left_out if inputs.encoder else 0
+    remedy = "give the tokenizer a chat template that renders it, if the draft model shall learn it"
+    status = "warn" if left_out else "pass"
+    checks.add(
+        "reasoning that the chat template leaves out",
+        status,
+        f"of {left_out} answers",
+        "none",
+        remedy if left_out else "",
+    )
+
+
+def written_checks(job: ExtractionJob, inputs: Inputs, entries: list[Entry], written: Done) -> Checks:
     """Checks of one run's own bookkeeping; the judge looks into the files."""
-    checks = Checks()
+    checks, prepared = Checks(), inputs.prepared
     asked, found = len(prepared.samples), len(entries)
     checks.require(
         "samples written", asked == found, f"{found} of {asked}", f"{asked} of {asked}", file=str(job.output)
     )
-    unread = len(prepared.skipped)
-    status = "warn" if unread else "pass"
-    text = f"{unread}: {listed(prepared.skipped)}" if unread else "0"
-    checks.add("lines without a sample", status, text, f"at most {job.max_skipped}", file=str(job.data))
+    _input_checks(checks, job, inputs)
     last = job.facts.num_layers - 1
     checks.add(
         "last layer asked is the model's last",
@@ -111,7 +179,7 @@ def written_checks(job: ExtractionJob, prepared: Prepared, entries: list[Entry],
     return checks
 
 
-def report_data(job: ExtractionJob, prepared: Prepared, entries: list[Entry], done: Done) -> dict[str, Any]:
+def report_data(job: ExtractionJob, inputs: Inputs, entries: list[Entry], done: Done) -> dict[str, Any]:
     """The numbers of one run for the report."""
     tokens = sum(entry.length for entry in done.entries)
     return {
@@ -128,6 +196,6 @@ def report_data(job: ExtractionJob, prepared: Prepared, entries: list[Entry], do
         "throughput": done.throughput.points(),
         "start_seconds": round(done.start_seconds, 1),
         "seconds": round(done.seconds, 1),
-        "skipped": [str(entry) for entry in prepared.skipped],
-        "truncated": [str(entry) for entry in prepared.truncated],
+        "shard": str(job.shard),
+        **inputs.as_data(),
     }

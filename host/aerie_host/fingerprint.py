@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORMAT = 1
+# What a fingerprint means that does not say it: it was made before there was a choice.
+DEFAULTS = {"shard": "1/1", "files": "pt"}
 
 
 def make(
@@ -28,7 +30,7 @@ def make(
     ``identity``: names and digests of stack, lock and series. ``selection``: what decides which samples the data gives.
     """
     if not data.is_file():
-        raise UsageError(f"{data} is not there: wanted conversations as JSON lines")
+        raise UsageError(f"{data} is {'a folder' if data.is_dir() else 'not there'}, wanted a file of conversations")
     return {
         "format": FORMAT,
         "model": folder_digest(model, skip=(RECORD,)),
@@ -46,7 +48,7 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """The parts that changed, each in words."""
     changed = []
     for name in sorted(set(before) | set(now)):
-        old, new = before.get(name), now.get(name)
+        old, new = (one.get(name, DEFAULTS.get(name)) for one in (before, now))
         if old != new:
             changed.append(f"{name} ({_short(old)} -> {_short(new)})")
     return changed

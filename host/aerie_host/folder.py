@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 TAKEN_BY_TRAINING = "pt"
 # How long a new job waits for the writers of a killed one: they end with the file that they are at.
 WRITERS_SECONDS = 60.0
+# And for whatever else was ended just now, or is about to see that it is alone.
+ENDING_SECONDS = 20.0
 SAMPLE_NAME = re.compile(r"data_(\d+)\.pt")
 
 
@@ -47,6 +49,14 @@ def _lock_at_once(stream: TextIO) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _gone(pid: str) -> bool:
+    """Whether the process with this number has ended, and may only wait to be reaped."""
+    try:
+        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return bool(pid)
 
 
 class Folder:
@@ -81,11 +91,18 @@ class Folder:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder for one job; a second one is refused by name."""
+        deadline = time.monotonic() + ENDING_SECONDS
         with self.lock_file.open("a+") as stream:
-            if not _lock_at_once(stream):
+            while not _lock_at_once(stream):
                 stream.seek(0)
-                holder = stream.read().strip() or "unknown"
-                raise JobError(f"{self.path} is in use by another extraction (process {holder})")
+                holder = stream.read().strip()
+                # What a killed job left has its lock too, and is ended by the start of the next.
+                gone = _gone(holder)
+                if not gone or time.monotonic() > deadline:
+                    state = ", which is gone, but not what it started" if gone else ""
+                    text = f"{self.path} is in use by another extraction (process {holder or 'unknown'}{state})"
+                    raise JobError(text)
+                time.sleep(0.05)
             stream.truncate(0)
             stream.write(str(os.getpid()))
             stream.flush()

@@ -6,12 +6,13 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aerie_host import fingerprint
+from aerie_host import fingerprint, shards
 from aerie_host.model_facts import ModelFacts, choose_layers, read_facts
 from aerie_host.outcome import UsageError
 from aerie_host.samples import ON_TOO_LONG
 
 if TYPE_CHECKING:
+    from aerie_host.shards import Shard
     from aerie_host.spec import Spec
 
 DTYPE = "bfloat16"
@@ -28,6 +29,7 @@ class ExtractionJob:
     facts: ModelFacts
     max_length: int
     max_samples: int
+    shard: Shard
     on_too_long: str
     max_skipped: int
     token_budget: int
@@ -49,7 +51,10 @@ class ExtractionJob:
             "max_samples": self.max_samples,
             "on_too_long": self.on_too_long,
         }
-        return fingerprint.make(self.model, self.data, self.layers, DTYPE, self.identity, selection)
+        return {
+            **fingerprint.make(self.model, self.data, self.layers, DTYPE, self.identity, selection),
+            "shard": str(self.shard),
+        }
 
 
 def _folder(spec: Spec, name: str) -> Path:
@@ -72,6 +77,7 @@ def read_job(spec: Spec) -> ExtractionJob:
         facts=facts,
         max_length=spec.number("max_length"),
         max_samples=spec.number("max_samples", 0),
+        shard=shards.parse(spec.text("shard", str(shards.WHOLE)), "extract"),
         on_too_long=spec.choice("on_too_long", ON_TOO_LONG, "error"),
         max_skipped=spec.number("max_skipped", 0),
         token_budget=spec.number("token_budget", 8192),

@@ -10,22 +10,23 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aerie_host import judge_reference, sample_flaws
+from aerie_host import judge_reference, sample_flaws, shards
 from aerie_host.checks import Checks
 from aerie_host.contract import Contract, Expected
-from aerie_host.conversations import read_conversations
 from aerie_host.folder import Folder
 from aerie_host.judge_files import Totals, judge_files
 from aerie_host.judge_folder import NO_MANIFEST, REMEDY, check_contents, check_numbering, contents
 from aerie_host.manifest import Manifest, ManifestError, read
 from aerie_host.model_facts import read_facts
 from aerie_host.outcome import JobError, Outcome, UsageError
+from aerie_host.rows import Rows
 from aerie_host.sample_file import load
 from aerie_host.summaries import histogram
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aerie_host.shards import Shard
     from aerie_host.spec import Spec
 
 
@@ -38,6 +39,7 @@ class Asked:
     vocab_size: int
     data: str
     max_samples: int
+    shard: Shard | None
     model: str
     remote: bool
     reference_samples: int
@@ -50,6 +52,7 @@ def _asked(spec: Spec) -> Asked:
         vocab_size=spec.number("vocab_size", 0),
         data=spec.text("data", ""),
         max_samples=spec.number("max_samples", 0),
+        shard=shards.parse(shard, "judge") if (shard := spec.text("shard", "")) else None,
         model=spec.text("model", ""),
         remote=spec.flag("trust_remote_code", False),
         reference_samples=spec.number("reference_samples", 0),
@@ -89,6 +92,9 @@ def _check_asked(checks: Checks, manifest: Manifest | None, asked: Asked, contra
         checks.require(name, layers == asked.layers, layers, asked.layers, remedy)
     else:
         checks.add(name, "n/a", list(manifest.layers), "any: the caller asks for none")
+    if asked.shard and manifest is not None:
+        same = asked.shard == manifest.shard
+        checks.require("shard", same, manifest.shard, asked.shard, "use another folder for each shard")
     name, remedy = "hidden size", "look at the model's config.json"
     if asked.hidden_size and manifest is not None:
         same = manifest.hidden_size == asked.hidden_size
@@ -111,11 +117,12 @@ def _check_count(checks: Checks, manifest: Manifest | None, asked: Asked) -> Non
     if not path.exists():
         checks.add(name, "n/a", text, f"the data's lines: {path} is not on this host")
         return
+    shard = asked.shard or manifest.shard
     try:
-        lines = sum(1 for _ in read_conversations(path))
+        rows = Rows(path).read(shard)
+        wanted = sum(1 for row in rows if not asked.max_samples or row.place < asked.max_samples)
     except OSError as error:
         raise UsageError(f"judge: {path} cannot be read: {error.strerror}") from error
-    wanted = min(lines, asked.max_samples) if asked.max_samples else lines
     got = len(manifest.samples) + len(manifest.skipped)
     checks.require(name, got == wanted, text, wanted, REMEDY)
 

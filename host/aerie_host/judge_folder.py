@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from aerie_host.folder import SAMPLE_NAME, TAKEN_BY_TRAINING, Folder
 from aerie_host.judge_files import several
+from aerie_host.shards import WHOLE
 
 if TYPE_CHECKING:
     from aerie_host.checks import Checks
@@ -82,7 +83,8 @@ def check_numbering(checks: Checks, found: Contents, manifest: Manifest | None) 
         return
     named = set(manifest.skipped) if manifest else set()
     last = max(numbers | named | ({one.index or 0 for one in manifest.samples} if manifest else set()))
-    holes = [number for number in range(last + 1) if number not in numbers and number not in named]
+    takes = manifest.shard.takes if manifest else WHOLE.takes
+    holes = [number for number in range(last + 1) if takes(number) and number not in numbers and number not in named]
     explained = len(named - numbers)
     text = f"{len(holes)}: {several([f'data_{hole}.pt' for hole in holes])}" if holes else "none"
     text += f" ({explained} lines gave no sample, as the manifest says)" if explained else ""

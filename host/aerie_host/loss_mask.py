@@ -10,22 +10,29 @@ Two ways to find the spans, both of which prove themselves on every conversation
 
 * by prefixes: the rendering of the messages before an answer (with the header of the next turn) and of those up to and
   with it must both be beginnings of the whole rendering. What lies between is the answer with its end.
-* by exchange, for templates that treat the last turn differently: an answer is exchanged for a marker, everything
-  around it must stay as it was.
+* by exchange, for templates that treat the last turn differently: an answer, with its reasoning where the template
+  renders it, is exchanged for markers; everything around them must stay as it was.
+
+Templates leave out reasoning, of earlier turns or of all: what is not rendered has no tokens, and ``left_out`` counts
+it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import re
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-Message = dict[str, str]
+Message = dict[str, Any]
 Span = tuple[int, int]
 
-# Letters only: no template trims, splits or escapes it, and no conversation holds it.
+# Letters only: no template trims, splits or escapes them, and no conversation holds them.
 EXCHANGED = "AerieExchangedThisAnswer"
+EXCHANGED_REASONING = "AerieExchangedThisReasoning"
+# How reasoning stands in the text of an answer, where it has no field of its own.
+REASONING_END = "</think>"
 
 
 class TemplateRefusedError(Exception):
@@ -49,27 +56,60 @@ def _prefix_span(render: Render, full: str, messages: list[Message], number: int
         after = render(messages[: number + 1], False)
     except Exception:  # noqa: BLE001 - templates raise what they like; the other way may still do
         return None
-    if full.startswith(before) and full.startswith(after) and len(before) < len(after):
-        return len(before), len(after)
-    return None
+    if not (full.startswith(before) and full.startswith(after) and len(before) < len(after)):
+        return None
+    return (len(before), len(after)) if _holds_calls(after[len(before) :], messages[number]) else None
+
+
+def _holds_calls(text: str, message: Message) -> bool:
+    """Whether a span has the tool calls of its message: templates without tools pass over them."""
+    calls = message.get("tool_calls") or []
+    return all(str(call.get("function", call).get("name")) in text for call in calls)
+
+
+def reasoning_of(message: Message) -> str:
+    """The reasoning of an answer: of its field, or of the block that its text begins with; empty when it has none."""
+    if thought := message.get("reasoning_content"):
+        return str(thought).strip()
+    block = re.match(r"\s*<think>(.*?)</think>", message["content"], re.DOTALL)
+    return block[1].strip() if block else ""
+
+
+def left_out(full: str, messages: Sequence[Message]) -> int:
+    """How many answers have a reasoning that the rendering ``full`` does not hold."""
+    answers = [message for message in messages if message["role"] == "assistant"]
+    return sum(bool(thought) and thought not in full for thought in map(reasoning_of, answers))
 
 
 def _exchange_span(render: Render, full: str, messages: list[Message], number: int) -> Span | None:
-    """The span of the content of answer ``number`` by exchange, without its end; None when the rest did not stay."""
-    changed = [dict(message) for message in messages]
-    changed[number]["content"] = EXCHANGED
+    """The span of answer ``number`` by exchange, without its end; None when the rest did not stay."""
+    message = messages[number]
+    content, thought = message["content"].strip(), str(message.get("reasoning_content") or "").strip()
+    # Without its tool calls: what then lies between the markers' surroundings is the text and the calls.
+    exchanged = {"role": message["role"], "content": EXCHANGED}
+    if thought:
+        exchanged["reasoning_content"] = EXCHANGED_REASONING
     try:
-        other = render(changed, False)
+        other = render([*messages[:number], exchanged, *messages[number + 1 :]], False)
     except Exception:  # noqa: BLE001 - as above
         return None
-    if other.count(EXCHANGED) != 1:
+    if other.count(EXCHANGED) != 1 or other.count(EXCHANGED_REASONING) > 1:
         return None
-    head, tail = other.split(EXCHANGED)
+    before, tail = other.split(EXCHANGED)
+    head, rendered, between = before.partition(EXCHANGED_REASONING)
     if not (full.startswith(head) and full.endswith(tail)) or len(full) < len(head) + len(tail):
         return None
     span = len(head), len(full) - len(tail)
-    # A content of which the template drops a part (a reasoning block, say) must not count as found.
-    return span if full[slice(*span)].strip() == messages[number]["content"].strip() else None
+    text, answer = full[slice(*span)].strip(), content
+    if rendered:
+        # Templates trim reasoning in ways of their own.
+        text, answer = "".join(text.split()), "".join((thought + between + content).split())
+    if message.get("tool_calls"):
+        return span if text.startswith(answer) and _holds_calls(text[len(answer) :], message) else None
+    if rendered:
+        return span if text == answer else None
+    # Of an answer that holds its reasoning the template may keep what follows it; anything else must be there whole.
+    return span if text in (content, content.split(REASONING_END)[-1].strip()) else None
 
 
 def _end_of_turn(full: str, span: Span, specials: Sequence[str], grow: bool) -> Span:
@@ -104,9 +144,8 @@ def assistant_spans(render: Render, full: str, messages: list[Message], specials
         if span is None:
             span = _exchange_span(render, full, messages, number)
         if span is None:
-            text = (
-                f"message {number + 1}: its place in the rendered conversation cannot be proven for this chat template"
-            )
+            what = "the place of its tool calls" if message.get("tool_calls") else "its place"
+            text = f"message {number + 1}: {what} in the rendered conversation cannot be proven for this chat template"
             raise TemplateRefusedError(text)
         span = _end_of_turn(full, span, specials, grow)
         if spans and span[0] < spans[-1][1]:

@@ -7,7 +7,10 @@ import json
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from aerie_host import shards
 from aerie_host.contract import Expected
+from aerie_host.outcome import UsageError
+from aerie_host.shards import WHOLE, Shard
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +39,7 @@ class Manifest:
     samples: list[Expected]
     skipped: list[int]
     truncated: int
+    shard: Shard = WHOLE
 
     @property
     def tokens(self) -> int:
@@ -96,6 +100,11 @@ def read(path: Path) -> Manifest:
             raise ManifestError(f"sample {number} names {one.file!r} a second time")
         seen.add(one.file)
     skipped = values.get("skipped", [])
+    data = values.get("data")
+    try:
+        shard = shards.parse(str(data.get("shard", WHOLE)) if isinstance(data, dict) else str(WHOLE), "manifest")
+    except UsageError as error:
+        raise ManifestError(f"names no shard: {error}") from error
     return Manifest(
         layers=tuple(layers),
         hidden_size=fields["hidden_size"],
@@ -104,4 +113,5 @@ def read(path: Path) -> Manifest:
         samples=samples,
         skipped=[item["index"] for item in skipped if isinstance(item, dict) and isinstance(item.get("index"), int)],
         truncated=len(values.get("truncated", [])),
+        shard=shard,
     )

@@ -52,7 +52,9 @@ def refuse_foreign_files(folder: Folder, indices: set[int]) -> None:
 def finished_manifest(folder: Folder, fingerprint: dict[str, Any]) -> dict[str, Any] | None:
     """The manifest, when it is of this fingerprint and every file has its digest; needs no tokenizer and no model."""
     manifest = folder.read_manifest()
-    if manifest is None or manifest.get("fingerprint") != fingerprint or not manifest.get("samples"):
+    if manifest is None or not isinstance(manifest.get("fingerprint"), dict) or not manifest.get("samples"):
+        return None
+    if fingerprints.differences(manifest["fingerprint"], fingerprint):
         return None
     wanted = {folder.path / item["file"]: item["sha256"] for item in manifest["samples"]}
     if set(wanted) != set(folder.training_files()):

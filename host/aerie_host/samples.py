@@ -6,17 +6,23 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
-from aerie_host.conversations import Conversation, Skipped
+from aerie_host.conversations import Conversation, Message, Skipped, TokenRow
 from aerie_host.files import sha256_json
-from aerie_host.loss_mask import Message, TemplateRefusedError, assistant_spans, mask_by_offsets, mask_by_prefix_tokens
+from aerie_host.loss_mask import (
+    TemplateRefusedError,
+    assistant_spans,
+    left_out,
+    mask_by_offsets,
+    mask_by_prefix_tokens,
+)
 from aerie_host.outcome import JobError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 ON_TOO_LONG = ("error", "truncate", "skip")
 # Part of the fingerprint of an extraction: raise it when the same data gives other tokens or masks than before.
-SAMPLE_RULES = 1
+SAMPLE_RULES = 2
 LISTED = 20
 
 
@@ -55,9 +61,12 @@ class Encoder:
         if not isinstance(tokenizer.chat_template, str):
             raise JobError("the tokenizer has several chat templates and none of them is the default")
         self._tokenizer = tokenizer
-        self._marked = has_generation_markers(tokenizer.chat_template)
+        # Transformers needs offsets to find the marks.
+        self._marked = has_generation_markers(tokenizer.chat_template) and tokenizer.is_fast
         added = tokenizer.added_tokens_decoder.values()
         self._specials = sorted({str(token) for token in added if token.special} | set(tokenizer.all_special_tokens))
+        # Answers whose reasoning the template did not render.
+        self.reasoning_left_out = 0
 
     @property
     def method(self) -> str:
@@ -66,26 +75,35 @@ class Encoder:
             return "generation markers of the chat template"
         return "assistant spans proven by rendering, with the end-of-turn token"
 
-    def _render(self, messages: list[Message], add_generation_prompt: bool) -> str:
-        return str(
-            self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=add_generation_prompt)
-        )
-
     def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def encode(self, messages: list[Message]) -> tuple[list[int], list[int]]:
+    def encode(self, messages: list[Message], tools: list[dict[str, Any]] | None = None) -> tuple[list[int], list[int]]:
         """Tokens and loss mask of one conversation; ``TemplateRefusedError`` when no mask can be proven."""
-        if self._marked:
-            both = self._tokenizer.apply_chat_template(
-                messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+
+        def render(some: list[Message], add_generation_prompt: bool) -> str:
+            return str(
+                self._tokenizer.apply_chat_template(
+                    some, tools=tools, tokenize=False, add_generation_prompt=add_generation_prompt
+                )
             )
-            return list(both["input_ids"]), [int(value) for value in both["assistant_masks"]]
+
         try:
-            full = self._render(messages, False)
+            full = render(messages, False)
         except Exception as error:
             raise TemplateRefusedError(f"the chat template refuses this conversation: {error}") from error
-        spans = assistant_spans(self._render, full, messages, self._specials)
+        if self._marked:
+            both = self._tokenizer.apply_chat_template(
+                messages, tools=tools, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+            )
+            found = list(both["input_ids"]), [int(value) for value in both["assistant_masks"]]
+        else:
+            found = self._prove(render, full, messages)
+        self.reasoning_left_out += left_out(full, messages)
+        return found
+
+    def _prove(self, render: Any, full: str, messages: list[Message]) -> tuple[list[int], list[int]]:
+        spans = assistant_spans(render, full, messages, self._specials)
         if not self._tokenizer.is_fast:
             tokens = self._encode(full)
             return tokens, mask_by_prefix_tokens(self._encode, full, tokens, spans)
@@ -111,57 +129,76 @@ class _TooLongError(Exception):
     """The sample has more tokens than asked for, and may not be cut."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What samples may be: longest in tokens, what happens to longer ones, and the vocabulary's size (0: not known)."""
+
+    max_length: int
+    on_too_long: str = "error"
+    vocabulary: int = 0
+
+
+def _tokens(entry: Conversation | TokenRow, encoder: Callable[[], Encoder], vocabulary: int) -> tuple[Any, Any, str]:
+    """Token ids and mask, and why there are none."""
+    if isinstance(entry, TokenRow):
+        most = max(entry.input_ids)
+        note = f"token {most} is outside the model's vocabulary of {vocabulary}" if 0 < vocabulary <= most else ""
+        return entry.input_ids, entry.loss_mask, note
+    try:
+        ids, mask = encoder().encode(entry.messages, entry.tools)
+    except TemplateRefusedError as error:
+        return None, None, str(error)
+    return ids, mask, "" if len(ids) == len(mask) else f"{len(ids)} tokens but {len(mask)} mask values"
+
+
 def _sample(
-    conversation: Conversation, encoder: Encoder, max_length: int, on_too_long: str
+    entry: Conversation | TokenRow, encoder: Callable[[], Encoder], limits: Limits
 ) -> tuple[Sample | None, str]:
     """The sample or None, and the reason for skipping or for cutting it."""
-    try:
-        input_ids, loss_mask = encoder.encode(conversation.messages)
-    except TemplateRefusedError as error:
-        return None, str(error)
-    if len(input_ids) != len(loss_mask):
-        return None, f"{len(input_ids)} tokens but {len(loss_mask)} mask values"
-    note = ""
-    if len(input_ids) > max_length:
-        note = f"{len(input_ids)} tokens, longer than {max_length}"
-        if on_too_long != "truncate":
+    input_ids, loss_mask, problem = _tokens(entry, encoder, limits.vocabulary)
+    if problem:
+        return None, problem
+    note, longest = "", limits.max_length
+    if len(input_ids) > longest:
+        note = f"{len(input_ids)} tokens, longer than {longest}"
+        if limits.on_too_long != "truncate":
             raise _TooLongError(note)
-        input_ids, loss_mask = input_ids[:max_length], loss_mask[:max_length]
+        input_ids, loss_mask = input_ids[:longest], loss_mask[:longest]
     if not any(loss_mask):
-        return None, "no trainable token" + (f" in the first {max_length}" if note else "")
-    return Sample(conversation.index, conversation.line, conversation.id, input_ids, loss_mask), note
+        return None, "no trainable token" + (f" in the first {longest}" if note else "")
+    return Sample(entry.index, entry.line, entry.id, input_ids, loss_mask), note
 
 
 def prepare(
-    conversations: Iterable[Conversation | Skipped],
-    encoder: Encoder,
-    max_length: int,
-    on_too_long: str,
+    entries: Iterable[Conversation | TokenRow | Skipped],
+    encoder: Callable[[], Encoder],
+    limits: Limits,
     max_samples: int = 0,
 ) -> Prepared:
-    """Encode the conversations, at most the first ``max_samples`` of the data (0: all).
+    """Turn entries into samples, at most those of the first ``max_samples`` rows of the data (0: all).
 
-    Raises ``JobError`` naming the lines when one is too long and ``on_too_long`` is ``error``.
+    ``encoder`` is called for conversations only: token ids need no tokenizer. Raises ``JobError`` naming the rows when
+    one is too long and ``on_too_long`` is ``error``.
     """
     done = Prepared()
     too_long: list[Skipped] = []
-    for entry in conversations:
+    for entry in entries:
         if max_samples and entry.index >= max_samples:
             break
         if isinstance(entry, Skipped):
             done.skipped.append(entry)
             continue
         try:
-            sample, note = _sample(entry, encoder, max_length, on_too_long)
+            sample, note = _sample(entry, encoder, limits)
         except _TooLongError as error:
-            where = too_long if on_too_long == "error" else done.skipped
-            where.append(Skipped(entry.index, entry.line, entry.id, str(error)))
+            where = too_long if limits.on_too_long == "error" else done.skipped
+            where.append(Skipped(entry.index, entry.line, entry.id, str(error), entry.unit))
             continue
         if sample is not None:
             done.samples.append(sample)
         if note:
             where = done.truncated if sample is not None else done.skipped
-            where.append(Skipped(entry.index, entry.line, entry.id, note))
+            where.append(Skipped(entry.index, entry.line, entry.id, note, entry.unit))
     if too_long:
         raise JobError(
             f"{len(too_long)} samples are too long: {listed(too_long)}. "

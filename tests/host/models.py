@@ -15,10 +15,13 @@ SPECIALS = {
     "chatml": ["<|im_start|>", "<|im_end|>"],
     "marked": ["<|im_start|>", "<|im_end|>"],
     "empty_think": ["<|im_start|>", "<|im_end|>"],
+    "reasoning": ["<|im_start|>", "<|im_end|>"],
     "llama3": ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
     "kimi_k2": ["<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_middle|>", "<|im_end|>"],
     "deepseek": ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"],
     "alternating": ["<s>", "</s>"],
+    "deepseek_switch": ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"],
+    "kimi_k2_thinking": ["<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_middle|>", "<|im_end|>"],
     "unmaskable": ["<|im_end|>"],
 }
 TEXT = [
@@ -61,8 +64,8 @@ def checkpoint(folder: Path, layers: int = 6, family: str = "chatml", tied: bool
         hidden_size=64,
         intermediate_size=128,
         num_hidden_layers=layers,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
         max_position_embeddings=512,
         tie_word_embeddings=tied,
     )

@@ -6,19 +6,27 @@ import json
 
 import pytest
 
-from aerie_host.conversations import Conversation, read_conversations
+from aerie_host.conversations import Conversation, Data
 from aerie_host.loss_mask import TemplateRefusedError
 from aerie_host.outcome import JobError
-from aerie_host.samples import Encoder, has_generation_markers, listed, prepare
+from aerie_host.samples import Encoder, Limits, has_generation_markers, listed, prepare
 from tests.host.models import SPECIALS, fast_tokenizer, slow_tokenizer
 
-ENDS = {"chatml": 1, "marked": 1, "empty_think": 1, "llama3": 3, "kimi_k2": 4, "deepseek": 1}
+ENDS = {"chatml": 1, "marked": 1, "empty_think": 1, "reasoning": 1, "llama3": 3, "kimi_k2": 4, "kimi_k2_thinking": 4}
+ENDS |= {"deepseek": 1, "deepseek_switch": 1}
+# What stands before the last answer's text, and before every answer's, and is the answer's.
+LAST = dict.fromkeys(("empty_think", "reasoning"), "<think>\n\n</think>\n\n")
+EVERY = {"kimi_k2_thinking": "<think></think>"}
 CHAT = [
     {"role": "user", "content": "Where is Rome?"},
     {"role": "assistant", "content": "In Italy, in the middle."},
     {"role": "user", "content": "And Oslo? caf\u00e9"},
     {"role": "assistant", "content": "In Norway \U0001f389: caf\u00e9 user"},
 ]
+
+
+def chatml():
+    return Encoder(fast_tokenizer("chatml"))
 
 
 def masked_texts(tokenizer, messages):
@@ -38,13 +46,10 @@ def masked_texts(tokenizer, messages):
 @pytest.mark.parametrize("make", [fast_tokenizer, slow_tokenizer], ids=["with offsets", "without offsets"])
 @pytest.mark.parametrize("family", sorted(ENDS))
 def test_exactly_the_answers_and_their_end_of_turn_are_trained_on(family, make):
-    if make is slow_tokenizer and family == "marked":
-        pytest.skip("Transformers needs offsets for the template's own markers")
     end = SPECIALS[family][ENDS[family]]
     found = masked_texts(make(family), CHAT)
-    wanted = [message["content"] + end for message in CHAT if message["role"] == "assistant"]
-    if family == "empty_think":
-        wanted[-1] = "<think>\n\n</think>\n\n" + wanted[-1]
+    wanted = [EVERY.get(family, "") + message["content"] + end for message in CHAT if message["role"] == "assistant"]
+    wanted[-1] = LAST.get(family, "") + wanted[-1]
     assert [text.replace(" <", "<") for text in found] == wanted
 
 
@@ -93,12 +98,12 @@ def data(tmp_path):
 
 def test_too_long_is_an_error_that_names_the_line(data):
     with pytest.raises(JobError, match=r"1 samples are too long: line 2 \(long\): \d+ tokens, longer than 80"):
-        prepare(read_conversations(data), Encoder(fast_tokenizer("chatml")), 80, "error")
+        prepare(Data(data), chatml, Limits(80))
 
 
 @pytest.mark.parametrize(("choice", "indices", "lengths"), [("skip", [0, 3], None), ("truncate", [0, 1, 3], 80)])
 def test_too_long_may_be_skipped_or_cut_and_is_listed_either_way(data, choice, indices, lengths):
-    done = prepare(read_conversations(data), Encoder(fast_tokenizer("chatml")), 80, choice)
+    done = prepare(Data(data), chatml, Limits(80, choice))
     assert [sample.index for sample in done.samples] == indices
     assert [sample.line for sample in done.samples] == [index + 1 for index in indices]
     assert len(done.samples) + len(done.skipped) == 4
@@ -112,11 +117,11 @@ def test_too_long_may_be_skipped_or_cut_and_is_listed_either_way(data, choice, i
 
 def test_a_sample_whose_answer_was_cut_off_has_nothing_to_train_on():
     messages = [{"role": "user", "content": "Rome " * 60}, CHAT[1]]
-    done = prepare([Conversation(0, 1, "x", messages)], Encoder(fast_tokenizer("chatml")), 60, "truncate")
+    done = prepare([Conversation(0, 1, "x", messages)], chatml, Limits(60, "truncate"))
     assert done.samples == []
     assert "no trainable token in the first 60" in listed(done.skipped)
 
 
 def test_at_most_the_first_samples_are_taken(data):
-    done = prepare(read_conversations(data), Encoder(fast_tokenizer("chatml")), 512, "error", 2)
+    done = prepare(Data(data), chatml, Limits(512), 2)
     assert [sample.index for sample in done.samples] == [0, 1]

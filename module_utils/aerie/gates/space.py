@@ -43,13 +43,23 @@ def checkpoint_bytes(model: Path) -> int:
 
 
 def samples_of(data: Path, most: int) -> int:
-    """Number of samples: lines of the conversations file, `most` at most (0: all); `most` when there is no file."""
+    """Number of samples: lines of the conversations file, `most` at most (0: all); `most` when lines do not tell."""
     try:
         with data.open("rb") as stream:
+            if stream.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"[", b"PAR1")):
+                # An array or parquet: only reading it all would tell, which the job does before it spends anything.
+                return most
+            stream.seek(0)
             lines = sum(chunk.count(b"\n") for chunk in iter(lambda: stream.read(1 << 20), b""))
     except OSError:
         return most
     return min(lines, most) if most else lines
+
+
+def in_shard(samples: int, shard: str) -> int:
+    """How many of the samples lie in shard `i/n` at most; all of them for what is no shard, which the job refuses."""
+    count = shard.rpartition("/")[2]
+    return -(-samples // int(count)) if count.isdigit() and int(count) else samples
 
 
 def folder_bytes(folder: Path) -> int:
@@ -80,7 +90,7 @@ def states_need(plan: dict[str, Any]) -> Need | None:
     if plan.get("bytes"):
         return Need("hidden states", output, int(plan["bytes"]), "as given")
     width = hidden_size_of(Path(plan["model"])) or int(plan.get("hidden_size") or 0)
-    samples = samples_of(Path(plan["data"]), int(plan.get("samples") or 0))
+    samples = in_shard(samples_of(Path(plan["data"]), int(plan.get("samples") or 0)), str(plan.get("shard") or ""))
     if not width or not samples:
         return None
     tokens = samples * int(plan["max_length"])

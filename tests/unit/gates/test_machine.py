@@ -121,6 +121,9 @@ def test_hidden_states_are_estimated_from_model_and_data(tmp_path: Path) -> None
     fewer = space.states_need(plan(tmp_path, samples=10))
     assert fewer is not None
     assert fewer.amount == 10 * 512 * 4 * 7168 * 2
+    shard = space.states_need(plan(tmp_path, samples=10, shard="2/3"))
+    assert shard
+    assert shard.amount * 10 == fewer.amount * 4
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "data_0.pt").write_bytes(b"x" * 1000)
     again = space.states_need(plan(tmp_path, samples=10))

@@ -3,13 +3,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import jinja2
 import jinja2.sandbox
 import pytest
 
-from aerie_host.loss_mask import TemplateRefusedError, assistant_spans, mask_by_offsets, mask_by_prefix_tokens
+from aerie_host.loss_mask import (
+    TemplateRefusedError,
+    assistant_spans,
+    left_out,
+    mask_by_offsets,
+    mask_by_prefix_tokens,
+)
 
 TEMPLATES = Path(__file__).parents[2] / "chat_templates"
 SPECIALS = {
@@ -17,7 +24,10 @@ SPECIALS = {
     "llama3": ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
     "kimi_k2": ["<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_middle|>", "<|im_end|>"],
     "deepseek": ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"],
+    "deepseek_switch": ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"],
+    "kimi_k2_thinking": ["<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_middle|>", "<|im_end|>"],
     "empty_think": ["<|im_start|>", "<|im_end|>"],
+    "reasoning": ["<|im_start|>", "<|im_end|>"],
     "alternating": ["<s>", "</s>"],
     "words_only": [],
     "unmaskable": [],
@@ -39,6 +49,8 @@ def renderer(name):
         raise jinja2.TemplateError(message)
 
     environment.globals["raise_exception"] = refuse
+    # As Transformers has it: text, not markup.
+    environment.filters["tojson"] = json.dumps
     template = environment.from_string((TEMPLATES / f"{name}.jinja").read_text())
 
     def render(messages, add_generation_prompt):
@@ -60,6 +72,7 @@ def spans_of(name, messages):
         ("llama3", "<|eot_id|>"),
         ("kimi_k2", "<|im_end|>"),
         ("deepseek", "<｜end▁of▁sentence｜>"),
+        ("deepseek_switch", "<｜end▁of▁sentence｜>"),
         ("words_only", ""),
     ],
 )
@@ -78,10 +91,81 @@ def test_a_template_that_treats_the_last_turn_otherwise_is_masked_by_exchange():
     ]
 
 
-def test_reasoning_that_the_template_drops_is_no_part_of_the_answer():
-    messages = [CHAT[0], {"role": "assistant", "content": "<think>Easy.</think>In Italy."}]
-    with pytest.raises(TemplateRefusedError, match="message 2"):
-        spans_of("deepseek", messages)
+THOUGHT = {"role": "assistant", "content": "In Italy.", "reasoning_content": "Easy, I know."}
+INLINE = {"role": "assistant", "content": "<think>\nEasy, I know.\n</think>\n\nIn Italy."}
+LOST = {"role": "assistant", "content": "In Norway."}
+
+
+def spans_and_left_out(name, messages):
+    return spans_of(name, messages), left_out(renderer(name)(messages, False), messages)
+
+
+@pytest.mark.parametrize("first", [THOUGHT, INLINE], ids=["own field", "in the text"])
+def test_reasoning_is_masked_where_it_is_rendered_and_counted_where_it_is_left_out(first):
+    whole = "<think>\nEasy, I know.\n</think>\n\nIn Italy.<|im_end|>"
+    assert spans_and_left_out("reasoning", [CHAT[0], first]) == ([whole], 0)
+    empty = "<think>\n\n</think>\n\nIn Norway.<|im_end|>"
+    assert spans_and_left_out("reasoning", [CHAT[0], first, CHAT[2], LOST]) == (["In Italy.<|im_end|>", empty], 1)
+
+
+@pytest.mark.parametrize(("name", "before"), [("deepseek", ""), ("deepseek_switch", "")])
+def test_reasoning_that_the_template_drops_is_no_part_of_the_answer(name, before):
+    spans, dropped = spans_and_left_out(name, [CHAT[0], INLINE, CHAT[2], LOST])
+    assert [span.strip() for span in spans] == ["In Italy.<｜end▁of▁sentence｜>", "In Norway.<｜end▁of▁sentence｜>"]
+    assert dropped == 1
+
+
+def test_a_block_of_reasoning_that_is_emptied_before_the_last_question():
+    assert spans_and_left_out(
+        "kimi_k2_thinking", [CHAT[0], THOUGHT, CHAT[2], {**LOST, "reasoning_content": "Hm."}]
+    ) == (
+        ["In Italy.<|im_end|>", "<think>Hm.</think>In Norway.<|im_end|>"],
+        1,
+    )
+
+
+def test_reasoning_found_by_exchange_is_masked_with_what_stands_between_it_and_the_answer():
+    render = renderer("reasoning")
+
+    def no_prefix(messages, add_generation_prompt):
+        return render(messages, False)
+
+    full = render([CHAT[0], THOUGHT], False)
+    (span,) = assistant_spans(no_prefix, full, [CHAT[0], THOUGHT], SPECIALS["reasoning"])
+    assert full[slice(*span)] == "Easy, I know.\n</think>\n\nIn Italy.<|im_end|>"
+
+
+CALL = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [{"function": {"name": "where", "arguments": {"city": "Rome"}}}],
+}
+
+
+def test_tool_calls_are_what_the_model_wrote_and_their_results_are_not():
+    messages = [CHAT[0], CALL, {"role": "tool", "content": "Italy"}, {"role": "assistant", "content": "In Italy."}]
+    assert spans_of("reasoning", messages) == [
+        '<think>\n\n</think>\n\n<tool_call>{"name": "where", "arguments": {"city": "Rome"}}</tool_call><|im_end|>',
+        "<think>\n\n</think>\n\nIn Italy.<|im_end|>",
+    ]
+
+
+def test_tool_calls_of_an_earlier_turn_are_found_by_exchange():
+    # Asked again, the reasoning block before the call is gone: no prefix proves its place.
+    messages = [CHAT[0], CALL, {"role": "tool", "content": "Italy"}, CHAT[2], LOST]
+    assert spans_of("reasoning", messages) == [
+        '<tool_call>{"name": "where", "arguments": {"city": "Rome"}}</tool_call><|im_end|>',
+        "<think>\n\n</think>\n\nIn Norway.<|im_end|>",
+    ]
+
+
+def test_tool_calls_that_the_template_does_not_render_are_refused():
+    messages = [CHAT[0], CALL, {"role": "tool", "content": "Italy"}, CHAT[2], LOST]
+    with pytest.raises(TemplateRefusedError, match="message 2: the place of its tool calls"):
+        spans_of("empty_think", messages)
+    # By prefixes the turn has a place, and nothing of the call in it.
+    with pytest.raises(TemplateRefusedError, match="message 2: the place of its tool calls"):
+        spans_of("llama3", messages)
 
 
 def test_a_template_without_header_for_the_next_turn():
