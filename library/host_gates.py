@@ -16,8 +16,8 @@ options:
   environment: {description: Where the ML environment is or will be, type: path, required: true}
   plan:
     description:
-      - What will be extracted. C(model), C(data), C(output) are paths; C(layers), C(max_length), C(samples) numbers, C(shard) i/n;
-        C(hidden_size) where no checkpoint tells it; C(bytes) overrides the estimate of what the hidden states take;
+      - What will be extracted. C(model), C(data), C(output) are paths; C(layers), C(max_length), C(samples) numbers;
+        C(shard) i/n; C(hidden_size) where no checkpoint tells it; C(bytes) overrides the estimate of what they take;
         C(tensor_parallel) and C(gpu_memory_utilization) as vLLM gets them; C(model_must_exist) refuses a missing model.
     type: dict
     required: true

@@ -240,7 +240,7 @@ def test_br_14_a_folder_that_is_missing_or_a_file_or_not_full_is_no_pass(tmp_pat
     data = tmp_path / "data.jsonl"
     data.write_text('{"messages": []}\n' * 128)
     assert failures(folder.judge(data=str(data))) == {"as many samples as asked": "4 written, 0 skipped"}
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="is a folder, wanted one file"):
         folder.judge(data=str(tmp_path))
 
 
