@@ -207,8 +207,10 @@ class HostJob:
         while self._main() and time.monotonic() < deadline:
             time.sleep(0.2)
         progress = _read(self.progress) or {}
-        if self._main():
-            text = f"{self.folder} still runs, {progress.get('samples', 0)} of {progress.get('total', '?')} samples"
+        main = self._main()
+        if main:
+            done, total = progress.get("samples", 0), progress.get("total", "?")
+            text = f"{self.folder} still runs, process {main['pid']}, {done} of {total} samples"
             text += "; running the playbook again goes on waiting"
             return {"changed": False, "running": True, "finished": False, "progress": progress, "msg": text}
         self.clean()
