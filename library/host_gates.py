@@ -17,8 +17,9 @@ options:
   plan:
     description:
       - What will be extracted. C(model), C(data), C(output) are paths; C(layers), C(max_length), C(samples) numbers;
-        C(shard) i/n; C(hidden_size) where no checkpoint tells it; C(bytes) overrides the estimate of what they take;
-        C(tensor_parallel) and C(gpu_memory_utilization) as vLLM gets them; C(model_must_exist) refuses a missing model.
+        C(shard) i/n; C(hidden_size) where no checkpoint tells it; C(model_bytes) of a model that is fetched later;
+        C(bytes) overrides the estimate of what the hidden states take; C(tensor_parallel) and
+        C(gpu_memory_utilization) as vLLM gets them; C(model_must_exist) refuses a missing model.
     type: dict
     required: true
   controller_time: {description: Seconds since the epoch on the controller, type: float}
@@ -55,8 +56,8 @@ from ansible.module_utils.aerie.gates import gpu, machine, nvidia, pythons, spac
 def judge_space(checks: Checks, environment: Path, stack: dict[str, Any], plan: dict[str, Any]) -> None:
     """Disk for all that will be written, and a model to read."""
     states = space.states_need(plan)
-    needs = [space.environment_need(environment, stack)]
-    space.judge(checks, [*needs, *([states] if states else [])])
+    needs = [space.environment_need(environment, stack), space.model_need(plan), states]
+    space.judge(checks, [need for need in needs if need])
     if states is None:
         text = "hidden size or number of samples not known before the model and the data are there"
         checks.add("disk for hidden states", "n/a", text, "an estimate")

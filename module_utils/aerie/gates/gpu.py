@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible.module_utils.aerie.gates.machine import size
 from ansible.module_utils.aerie.gates.pythons import release
-from ansible.module_utils.aerie.processes import marker_of
+from ansible.module_utils.aerie.processes import is_alive, marker_of
 
 if TYPE_CHECKING:
     from ansible.module_utils.aerie.checks import Checks
@@ -101,14 +102,21 @@ def _in_use(checks: Checks, gpus: list[Gpu], processes: list[Process], plan: Pla
         for one in processes
         if one.gpu == gpu.uuid
     ]
-    ours = bool(who) and all(is_ours(one.pid) for gpu in crowded for one in processes if one.gpu == gpu.uuid)
+    pids = [one.pid for gpu in crowded for one in processes if one.gpu == gpu.uuid]
+    ours = bool(who) and all(is_ours(pid) for pid in pids)
+    left = sorted({leftover_of(pid) for pid in pids} - {""})
     found = f"{most:.0%} on the fullest" + (": " + ", ".join(who) if who else "")
     if crowded and not who:
         found += ", by processes that this user or container does not see"
-    status = "pass" if not crowded else "warn" if ours else "fail"
-    remedy = "these are jobs of ours: they run on, or playbooks/stop.yml ends them" if ours else (
-        "wait for these processes or have their owner end them, or lower hidden_states_gpu_memory_utilization"
-    )  # fmt: skip
+    # A running job is found again by the next run; what a killed one left stands in the way until somebody lets it go.
+    status = "pass" if not crowded else "warn" if ours and not left else "fail"
+    if not ours:
+        remedy = "wait for these processes or have their owner end them, or lower hidden_states_gpu_memory_utilization"
+    elif left:
+        names = " and ".join(f"-e hidden_states_job_name={Path(folder).name}" for folder in left)
+        remedy = f"workers of ours that a killed job left: playbooks/stop.yml {names} ends them"
+    else:
+        remedy = "these are jobs of ours: they run on, or playbooks/stop.yml ends them"
     checks.add(
         "GPU memory in use", status, found, f"{1 - plan.utilization:.0%} at most", remedy if crowded else ""
     )  # fmt: skip
@@ -119,6 +127,16 @@ def is_ours(pid: int) -> bool:
     return marker_of(pid) is not None
 
 
+def leftover_of(pid: int) -> str:
+    """The folder of the job of ours whose main process is gone while this worker still runs; empty for any other."""
+    folder = marker_of(pid) or ""
+    try:
+        known = json.loads((Path(folder) / "job.json").read_text(encoding="utf-8"))["process"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return folder  # a marker without a record: the folder was removed
+    return "" if is_alive(known) else folder
+
+
 def owner(pid: int) -> str:
     """User number and command of a process, as far as this user may see."""
     proc = Path("/proc") / str(pid)
@@ -127,7 +145,8 @@ def owner(pid: int) -> str:
         who = f"uid {proc.stat().st_uid}, {' '.join(words)[:60]}"
     except OSError:
         return "not visible from here"
-    return ("ours, " if is_ours(pid) else "foreign, ") + who
+    whose = "foreign" if not is_ours(pid) else "ours, left over" if leftover_of(pid) else "ours"
+    return f"{whose}, {who}"
 
 
 def _modes(checks: Checks, gpus: list[Gpu]) -> None:

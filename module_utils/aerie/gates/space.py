@@ -80,6 +80,12 @@ def environment_need(path: Path, stack: dict[str, Any]) -> Need:
     return Need("environment", path, 0 if there else int(stack["disk_bytes"]), "in place" if there else "to be built")
 
 
+def model_need(plan: dict[str, Any]) -> Need | None:
+    """What a model that is fetched later takes; None when it is there, or comes by another way."""
+    model, amount = Path(plan["model"]), int(plan.get("model_bytes") or 0)
+    return Need("model", model, amount, "to be fetched") if amount and not (model / "config.json").is_file() else None
+
+
 def states_need(plan: dict[str, Any]) -> Need | None:
     """What the hidden states take at most: samples x longest sample x layers x hidden size x 2 bytes.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible.module_utils.aerie import processes
 from ansible.module_utils.aerie.checks import Checks
 from ansible.module_utils.aerie.gates import gpu, nvidia
 
@@ -52,17 +54,39 @@ def test_recorded_h200_with_a_foreign_process_at_30_percent() -> None:
     assert "owner" in checks["GPU memory in use"]["remedy"]
 
 
-def test_recorded_memory_held_by_an_own_job_is_no_obstacle() -> None:
-    told = recorded("h200_foreign")
-    environment = {**os.environ, "AERIE_JOB": "1"}
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment) as ours:
+@pytest.mark.parametrize(
+    ("main", "status", "found", "remedy"),
+    [
+        ("alive", "warn", "(ours, uid", "run on"),
+        ("dead", "fail", "(ours, left over, uid", "playbooks/stop.yml -e hidden_states_job_name=kimi"),
+        ("no record", "fail", "(ours, left over, uid", "hidden_states_job_name=kimi"),
+    ],
+)
+def test_recorded_memory_held_by_our_job_or_by_what_it_left(
+    tmp_path: Path, main: str, status: str, found: str, remedy: str
+) -> None:
+    """The job's main process is this one, or one that has ended; the worker is real and carries the marker."""
+    told, folder = recorded("h200_foreign"), tmp_path / "jobs" / "kimi"
+    folder.mkdir(parents=True)
+    known = processes.identity(os.getpid())
+    assert known is not None
+    if main != "no record":
+        record = {"process": known if main == "alive" else {**known, "start_time": 1}}
+        (folder / "job.json").write_text(json.dumps(record))
+    environment = {**os.environ, processes.MARKER: str(folder)}
+    program = [sys.executable, "-c", "print(1, flush=True); input()"]
+    with subprocess.Popen(program, stdin=-1, stdout=-1, env=environment) as ours:
+        assert ours.stdout is not None
+        ours.stdout.readline()
         try:
-            processes = [told.processes[0]._replace(pid=ours.pid)]
-            check = judged(told._replace(processes=processes))["GPU memory in use"]
+            used = [told.processes[0]._replace(pid=ours.pid)]
+            check = judged(told._replace(processes=used))["GPU memory in use"]
+            assert ours.poll() is None, "a gate ends nothing"
         finally:
             ours.kill()
-    assert check["status"] == "warn"
-    assert "ours" in check["found"]
+    assert check["status"] == status
+    assert found in check["found"]
+    assert remedy in check["remedy"]
 
 
 def test_recorded_memory_in_use_by_nobody_visible_is_refused() -> None:
@@ -93,6 +117,48 @@ def test_recorded_old_driver_is_refused_and_mig_is_told() -> None:
     assert failed(checks) == {"driver"}
     assert checks["driver"]["wanted"].startswith("570.26 or newer, for CUDA 12.8")
     assert checks["MIG"]["status"] == "warn"
+
+
+# NVIDIA, CUDA Toolkit Release Notes, table "CUDA Toolkit and Corresponding Driver Versions", Linux.
+FIRST_DRIVER = {"12.8": "570.26", "12.9": "575.51.03", "13.0": "580.65.06"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "stacks").glob("*.yml")), ids=lambda path: path.stem)
+def test_stacks_want_the_first_driver_of_their_cuda_and_blackwell_wants_12_8(path: Path) -> None:
+    cuda = yaml.safe_load(path.read_text()).get("cuda")
+    if cuda:
+        assert cuda["driver"] == FIRST_DRIVER[cuda["version"]]
+        assert "12.0" not in cuda["architectures"] or float(cuda["version"]) >= 12.8
+
+
+@pytest.mark.parametrize(
+    ("machine", "fits"), [("h200", True), ("rtx_pro_6000_x8", False), ("old_driver", False), ("no_gpus", False)]
+)
+def test_recorded_driver_against_a_stack_for_cuda_13(machine: str, fits: bool) -> None:
+    checks = Checks()
+    newer = {**STACK, "cuda": {**STACK["cuda"], "version": "13.0", "driver": FIRST_DRIVER["13.0"]}}
+    gpu.judge(checks, recorded(machine), newer, gpu.Plan(1, 0.9, 0))
+    assert ("driver" not in {check["name"] for check in checks.failed}) is fits
+
+
+def test_a_driver_so_old_that_it_knows_no_compute_capability(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The words of such a driver, by a program in the place of nvidia-smi."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'Field \"compute_cap\" is not a valid field to query.'\nexit 2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    check = judged(nvidia.gather())["driver"]
+    assert check["status"] == "fail"
+    assert "compute_cap" in check["found"]
+
+
+@pytest.mark.parametrize("machine", ["h200_foreign", "old_driver", "no_gpus", "rtx_pro_6000_x8"])
+def test_recorded_whatever_is_not_right_has_value_need_and_remedy(machine: str) -> None:
+    for check in judged(recorded(machine), tensor_parallel=16, weights=10**13).values():
+        if check["status"] in ("fail", "warn"):
+            assert check["found"], check
+            assert check["wanted"], check
+            assert check["remedy"], check
 
 
 def test_recorded_too_few_gpus_for_tensor_parallel() -> None:

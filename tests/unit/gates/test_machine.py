@@ -150,6 +150,16 @@ def test_disk_is_summed_over_what_shares_a_filesystem(tmp_path: Path, monkeypatc
     assert not good.failed
 
 
+def test_a_model_that_is_fetched_needs_disk_until_it_is_there(tmp_path: Path) -> None:
+    assert space.model_need(plan(tmp_path)) is None
+    need = space.model_need(plan(tmp_path, model_bytes=400))
+    assert need is not None
+    assert need.amount == 400
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    assert space.model_need(plan(tmp_path, model_bytes=400)) is None
+
+
 def test_an_environment_in_place_needs_no_disk(tmp_path: Path) -> None:
     assert space.environment_need(tmp_path, STACK).amount == 9_000_000_000
     (tmp_path / ".aerie").mkdir()
