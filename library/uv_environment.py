@@ -186,7 +186,7 @@ def report(outcome: build.Outcome, demand: build.Demand, check_mode: bool) -> di
     if not outcome.changed:
         verb = "as locked"
     elif check_mode:
-        verb = f"would be built, {count} distributions would move"
+        verb = f"would be built, {count} would move"
     else:
         verb = f"built in {outcome.seconds:.0f} s, {count} distributions moved"
     return {

@@ -105,7 +105,9 @@ def _host(host: dict[str, Any], sections: list[dict[str, Any]]) -> dict[str, Any
     failed = [
         {**check, "section": one["name"]} for one in sections for check in one["checks"] if check["status"] == "fail"
     ]
-    timed = sorted(host.get("tasks") or [], key=lambda one: -float(one["seconds"]))
+    # Ansible's own tasks before each role carry the role's whole description in their names.
+    tasks = [{**one, "name": one["name"].split(" against arg spec")[0]} for one in host.get("tasks") or []]
+    timed = sorted(tasks, key=lambda one: -float(one["seconds"]))
     return {
         "facts": {key: _plain(value) for key, value in data.items()}, "versions": versions,
         "patches": list(patches.values()), "failed": failed, "todo": _todo(failed),

@@ -60,7 +60,7 @@ def test_br29_check_then_real_then_again_and_check_again(play: Play, tmp_path: P
     assert not (tmp_path / "env").exists()
     assert not (tmp_path / "bin").exists()
     summary = section(tmp_path)["data"]["summary"]
-    assert "would be built, 2 distributions would move" in summary
+    assert "would be built, 2 would move" in summary
     assert " s, " not in summary
     assert "changed=1" in play().stdout
     assert (tmp_path / "bin" / "uv").is_file()
