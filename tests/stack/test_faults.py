@@ -209,3 +209,38 @@ def test_without_0016_shared_memory(environment: Environment, tmp_path: Path) ->
     done = reverted.run(["-c", script, str(tmp_path)])
     assert done.returncode != 0
     assert "Worker failed with error 'call _map_slabs first'" in done.stderr
+
+
+def test_without_0017_sharded_norms(environment: Environment, tmp_path: Path) -> None:
+    """One process is a group too; what the trainer empties on a GPU is emptied on the CPU and holds what memory may."""
+    script = (
+        "import pathlib, sys, torch\n"
+        "from aerie_host.train_smoke import _draft\nfrom aerie_host.truth.checkpoints import build\n"
+        "from speculators.train.trainer import Trainer\n"
+        "folder, _ = build('llama', pathlib.Path(sys.argv[1]))\n"
+        "store = f'file://{sys.argv[1]}/{sys.argv[2]}'\n"
+        "torch.distributed.init_process_group('gloo', init_method=store, rank=0, world_size=1)\n"
+        "empty = torch.nn.Module.to_empty\n"
+        "def to_empty(self, *, device, recurse=True):\n"
+        "    made = empty(self, device='cpu' if device == 'cuda' else device, recurse=recurse)\n"
+        "    with torch.no_grad():\n"
+        "        for weight in made.parameters() if device == 'cuda' else ():\n"
+        "            weight.fill_(float('nan'))\n"
+        "    return made\n"
+        "torch.nn.Module.to_empty = to_empty\n"
+        "trainer = object.__new__(Trainer)\n"
+        "trainer.is_distributed, trainer.resume_from_checkpoint = True, False\n"
+        "trainer.model = _draft(folder, torch.arange(64), 2)\n"
+        "trainer.setup_model()\n"
+        "weights = {name: w.to_local() for name, w in trainer.model.layers.named_parameters()}\n"
+        "print(sorted(name for name, w in weights.items() if not w.isfinite().all()))\n"
+        "print(all(w.eq(1).all() for name, w in weights.items() if 'norm' in name))\n"
+    )
+    whole = environment.run(["-c", script, str(tmp_path), "whole"])
+    assert whole.returncode == 0, whole.stderr[-3000:]
+    assert whole.stdout.splitlines()[-2:] == ["[]", "True"]
+    reverted = without(environment, "speculators-0.3.0", "0017-sharded-norms", tmp_path / "overlay")
+    found = reverted.run(["-c", script, str(tmp_path), "reverted"]).stdout.splitlines()[-2]
+    assert "0.hidden_norm.weight" in found
+    assert "1.input_layernorm.weight" in found
+    assert "proj" not in found
