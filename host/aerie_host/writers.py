@@ -192,7 +192,7 @@ class Writers:
         self._readers: collections.Counter[int] = collections.Counter()
         self._home: dict[int, _Writer] = {}
         self._entries: list[Entry] = []
-        # How long the engine had no slab: above nothing much, hashing or the disk is what limits.
+        # How long the engine had no slab, or a writer no room: above nothing much, hashing or the disk is what limits.
         self.waited_seconds = 0.0
         for number in range(count):
             ours, theirs = context.Pipe()
@@ -219,8 +219,10 @@ class Writers:
             index = piece.sample.index
             writer = self._home.get(index) or min(self._writers, key=lambda one: one.rows)
             self._home[index] = writer
+            began = time.monotonic()
             while writer.pieces >= PIECES:
                 self._receive([writer])
+            self.waited_seconds += time.monotonic() - began
             writer.pieces += 1
             writer.rows += piece.rows
             writer.samples.add(index)
