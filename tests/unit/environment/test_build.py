@@ -116,6 +116,16 @@ def test_any_difference_is_seen_and_mended(demand: Make, tmp_path: Path, wheels:
     assert not build.converge(demand(), check_mode=False).changed
 
 
+def test_a_hand_installed_distribution_stays_when_told(demand: Make, tmp_path: Path, wheels: Wheels) -> None:
+    build.converge(demand(), check_mode=False)
+    make_wheel(wheels.folder, "gamma", "3.0")
+    variables = tool.clean_environment(os.environ, demand().environment)
+    tool.run(UV, ["pip", "install", "-q", "--python", str(tmp_path / "env" / "bin" / "python"), "gamma"], variables)
+    assert not build.converge(demand(allowed=["Gamma"]), check_mode=False).changed
+    (why,) = build.converge(demand(), check_mode=True).why
+    assert (why.name, why.found, why.wanted) == ("gamma", "3.0", "not installed")
+
+
 def test_what_the_patch_series_made_of_record_is_ours(demand: Make, tmp_path: Path) -> None:
     build.converge(demand(), check_mode=False)
     root = (tmp_path / "env").resolve()
@@ -159,8 +169,8 @@ def test_same_version_with_one_byte_changed_is_refused(demand: Make, wheels: Whe
 @pytest.mark.parametrize(
     "switch",
     [
-        {"UV_NO_VERIFY_HASHES": "1"},
-        {"UV_REQUIRE_HASHES": "0"},
+        {"UV_NO_VERIFY_HASHES": "1", "UV_VERIFY_HASHES": "0", "UV_REQUIRE_HASHES": "0", "PIP_REQUIRE_HASHES": "0"},
+        {"XDG_CONFIG_HOME": "settings", "XDG_CONFIG_DIRS": "settings"},
         {"UV_CONFIG_FILE": "bad"},
         {"UV_OVERRIDE": "bad"},
         {"UV_CONSTRAINT": "bad"},
@@ -170,7 +180,11 @@ def test_no_variable_of_host_or_inventory_switches_hashes_off(
     demand: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, switch: dict[str, str]
 ) -> None:
     (tmp_path / "bad").write_text("alpha==0.1\n" if "CONFIG" not in str(switch) else "[pip]\nverify-hashes = false\n")
-    switch = {name: str(tmp_path / "bad") if value == "bad" else value for name, value in switch.items()}
+    # The settings of a user of the host.
+    (tmp_path / "settings" / "uv").mkdir(parents=True)
+    (tmp_path / "settings" / "uv" / "uv.toml").write_text("[pip]\nverify-hashes = false\nrequire-hashes = false\n")
+    places = {"bad": str(tmp_path / "bad"), "settings": str(tmp_path / "settings")}
+    switch = {name: places.get(value, value) for name, value in switch.items()}
     for name, value in switch.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(tool.ToolError, match=r"(?i)hash mismatch"):

@@ -104,7 +104,10 @@ def test_made_whole_then_left_alone_then_mended(play: Any, tmp_path: Path) -> No
     assert bundle.damages(tmp_path / "bundle", bundle.read(tmp_path / "bundle")) == []
 
 
-def test_a_wheel_with_another_digest_makes_no_bundle(play: Any, wheels: Wheels, tmp_path: Path) -> None:
+def test_a_wheel_with_another_digest_makes_no_bundle(
+    play: Any, wheels: Wheels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_REQUIRE_HASHES", "0")
     wheels.pin("beta", "2.0", "SECRETLY = 'another'\n")
     failed = play()
     assert failed.returncode == 2
