@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from ansible.module_utils.aerie.environment import build, bundle
+from ansible.module_utils.aerie.environment import build, bundle, wheel
 from ansible.module_utils.aerie.environment.build import Demand
 
 from .conftest import UV, Wheels, make_lock
+from .servers import COMMIT, TAG, VERSION, Server, publish
 
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = ".".join(platform.python_version_tuple()[:2])
@@ -55,16 +56,16 @@ def play(tmp_path: Path, wheels: Wheels, lock_text: str) -> Callable[..., subpro
         "glibc": "2.28", "machine": platform.machine(), "model": str(tmp_path / "model"),
     }  # fmt: skip
 
-    def call(*arguments: str, find: Path = wheels.folder) -> subprocess.CompletedProcess[str]:
+    def call(*arguments: str, find: Path = wheels.folder, **more: Any) -> subprocess.CompletedProcess[str]:
         pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(find), "PIP_CONFIG_FILE": os.devnull}
-        tasks = [{"name": "Bundle", "stack_bundle": {**task, "environment": pip}}]
+        tasks = [{"name": "Bundle", "stack_bundle": {**task, "environment": pip, **more}}]
         (tmp_path / "play.yml").write_text(json.dumps([{"hosts": "h", "gather_facts": False, "tasks": tasks}]))
         hosts = {"all": {"hosts": {"h": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}}}}
         (tmp_path / "hosts.json").write_text(json.dumps(hosts))
-        more = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "AERIE_REPORTS": str(tmp_path / "reports")}
+        reach = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "AERIE_REPORTS": str(tmp_path / "reports")}
         line = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.json", "play.yml", *arguments]
         return subprocess.run(
-            line, cwd=tmp_path, env={**os.environ, **more}, text=True, capture_output=True, check=False
+            line, cwd=tmp_path, env={**os.environ, **reach}, text=True, capture_output=True, check=False
         )
 
     return call
@@ -113,6 +114,26 @@ def test_a_wheel_with_another_digest_makes_no_bundle(
     assert failed.returncode == 2
     assert "HASHES" in failed.stdout
     assert bundle.read(tmp_path / "bundle") == {}
+
+
+def test_a_nightly_is_bundled_by_its_recorded_digest_and_installed_from_the_bundle(
+    play: Any, demand: Make, lock_text: str, tmp_path: Path
+) -> None:
+    record = tmp_path / "stacks" / "w.lock"
+    with Server(tmp_path / "index").running() as index:
+        digest = publish(index.root, COMMIT, ["cu129"])
+        source = {"channel": "nightly", "commit": COMMIT, "variant": "cu129", "cuda": "12.8", "index_url": index.url,
+                  "machine": TAG.rpartition("17_")[2]}  # fmt: skip
+        asked = {"wheel": source, "wheel_record": str(record)}
+        assert "vllm_trust_first_download" in play(**asked).stdout
+        done = play(**asked, trust_first_download=True)
+        assert "changed=1" in done.stdout, done.stdout
+    assert digest in record.read_text()
+    assert f"wheels/vllm-{VERSION}-{TAG}.whl" in bundle.read(tmp_path / "bundle")["files"]
+    whole = lock_text + wheel.pin_line("vllm", VERSION, digest)
+    given = wheel.Source("nightly", commit=COMMIT, variant="cu129", cuda="12.8", sha256=digest)
+    made = gapped(demand, tmp_path / "bundle", tmp_path, lock=whole, wheel=given)
+    assert build.converge(made, check_mode=False).after["vllm"] == VERSION
 
 
 def test_an_environment_comes_from_a_bundle_alone(demand: Make, bundled: Path, tmp_path: Path) -> None:
