@@ -151,6 +151,10 @@ def _learn(model: Path, batch: dict[str, torch.Tensor], layers: int, steps: int)
     torch.manual_seed(0)
     began = time.monotonic()
     draft = _draft(model, batch["input_ids"], layers)
+    # Where training will run. On a CPU, FlexAttention has no backward from torch 2.11 on.
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    draft.to(device)
+    batch = {name: tensor.to(device) for name, tensor in batch.items()}
     optimizer = torch.optim.AdamW([p for p in draft.parameters() if p.requires_grad], lr=1e-4)
     losses = []
     for _ in range(steps):
@@ -162,7 +166,8 @@ def _learn(model: Path, batch: dict[str, torch.Tensor], layers: int, steps: int)
     gradients = [p.grad for p in draft.parameters() if p.requires_grad and p.grad is not None]
     finite = all(map(math.isfinite, losses)) and all(bool(torch.isfinite(g).all()) for g in gradients)
     seconds = round(time.monotonic() - began, 1)
-    return {"layers": layers, "losses": losses, "finite": finite and bool(gradients), "seconds": seconds}
+    found = {"layers": layers, "device": device, "losses": losses, "seconds": seconds}
+    return {**found, "finite": finite and bool(gradients)}
 
 
 def _drafts(
