@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import platform
+import re
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -78,6 +79,12 @@ def python_version(python: str) -> str:
     if done.returncode:
         raise tool.ToolError(f"{python} does not run: {done.stderr.strip()[-300:]}")
     return done.stdout.strip()
+
+
+def recorded_version(root: Path) -> str:
+    """The version of an environment's Python as uv wrote it down: for one that was just built, or judged."""
+    found = re.search(r"^version_info = (.+)$", (root / "pyvenv.cfg").read_text(encoding="utf-8"), re.MULTILINE)
+    return found.group(1) if found else python_version(str(root / "bin" / "python"))
 
 
 def judge(root: Path, demand: Demand) -> tuple[list[Difference], dict[str, Wanted], dict[str, Has]]:
@@ -160,7 +167,7 @@ def converge(demand: Demand, check_mode: bool) -> Outcome:
         outcome.notes.append(f"removed old environments: {', '.join(removed)}")
     outcome.environment = ready
     outcome.after = versions(locked.installed(ready, demand.vllm_distribution))
-    outcome.python = python_version(str(ready / "bin" / "python"))
+    outcome.python = recorded_version(ready)
     outcome.data = {"wanted": len(outcome.after)}
     return _timed(outcome, started)
 

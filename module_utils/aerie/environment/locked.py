@@ -47,15 +47,18 @@ class Difference(NamedTuple):
 def wanted(text: str, python: str, hashed: bool = True) -> dict[str, Wanted]:
     """What the lock wants for a Python `major.minor.patch`. Raises `LockError`; where `hashed`, for a bare pin too."""
     hashes: dict[tuple[str, str], frozenset[str]] = {}
+    pins: list[lock.Pin] = []
     for line in lock.logical_lines(text):
         if line.startswith("-"):
             continue
-        for pin in lock.parse(line):
-            found = frozenset(HASH.findall(line))
-            if hashed and not found:
-                raise lock.LockError(f"{pin.name} has no hash in the lock")
-            hashes[pin.name, pin.version] = hashes.get((pin.name, pin.version), frozenset()) | found
-    applying = lock.applying(lock.parse(text), lock.marker_environment(python))
+        pins += lock.parse(line)
+        pin, found = pins[-1], frozenset(HASH.findall(line))
+        if hashed and not found:
+            raise lock.LockError(f"{pin.name} has no hash in the lock")
+        hashes[pin.name, pin.version] = hashes.get((pin.name, pin.version), frozenset()) | found
+    if not pins:
+        raise lock.LockError("the lock pins nothing")
+    applying = lock.applying(pins, lock.marker_environment(python))
     return {name: Wanted(version, hashes[name, version]) for name, version in applying.items()}
 
 
