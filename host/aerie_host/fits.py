@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Verdict = tuple[str, str, str, str]
 
 FAMILY = ("torch", "torchvision", "torchaudio", "triton")
+# Compiled modules of vLLM without which no model runs.
+NEEDED = {"_C", "_moe_C"}
 REMEDY = "make the environment as the lock says (tag provision); {} was changed by hand or by another installer"
 # First CUDA toolkit whose compiler targets a compute capability (CUDA toolkit release notes).
 FIRST_TOOLKIT = {(12, 0): (12, 8), (10, 0): (12, 8), (9, 0): (11, 8), (8, 9): (11, 8), (8, 0): (11, 0)}
@@ -104,6 +106,25 @@ def flashinfer(versions: dict[str, str] | None = None) -> Verdict:
 def binaries(package: Path) -> list[Path]:
     """VLLM's compiled modules."""
     return sorted(package.glob("*.so"))
+
+
+def compiled(package: Path) -> Verdict:
+    """Every compiled module of vLLM can be loaded; it goes on without some, for kernels that few models need."""
+    loaded, failed = [], {}
+    for path in binaries(package):
+        name = path.name.split(".")[0]
+        try:
+            import_module(f"{package.name}.{name}")
+        except (ImportError, OSError, RuntimeError) as error:
+            failed[name] = str(error).splitlines()[0]
+        else:
+            loaded.append(name)
+    shown = "; ".join([f"{', '.join(loaded) or 'none'} loaded", *[f"{name}: {why}" for name, why in failed.items()]])
+    wanted = f"{len(loaded) + len(failed)} of {package.name} loaded"
+    if not loaded or NEEDED & set(failed):
+        return "fail", shown, wanted, REMEDY.format("vLLM")
+    remedy = "see whether the models in use need what does not load; install the vLLM wheel for this CUDA and driver"
+    return ("warn", shown, wanted, remedy) if failed else ("pass", shown, wanted, "")
 
 
 def cuda_major(package: Path, torch_cuda: str | None, device: str) -> Verdict:

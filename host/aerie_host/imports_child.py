@@ -64,6 +64,7 @@ def check_tasks(device: str, vllm_distribution: str) -> list[forks.Task]:
         ("torchaudio loads", lambda: fits.loads("torchaudio", "torchaudio")),
         ("triton loads", lambda: fits.loads("triton", "triton")),
         ("flashinfer companions", fits.flashinfer),
+        ("compiled parts of vLLM load", lambda: fits.compiled(package)),
         ("CUDA of vLLM's binaries", lambda: fits.cuda_major(package, torch.version.cuda, device)),
         ("architectures of torch", lambda: fits.architectures(device)),
         ("CUDA compiler", lambda: fits.compiler(device)),

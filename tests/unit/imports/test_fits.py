@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from aerie_host import fits
@@ -59,6 +61,43 @@ def test_br_20_recorded_binaries_against_torchs_cuda(
     asked: dict[str, set[str]], torch_cuda: str | None, device: str, status: str
 ) -> None:
     assert fits.judge_cuda(asked, torch_cuda, device)[0] == status
+
+
+@pytest.mark.parametrize(
+    ("broken", "status"), [([], "pass"), (["cumem_allocator"], "warn"), (["_C"], "fail"), (["_C", "_moe_C"], "fail")]
+)
+def test_compiled_parts_that_do_not_load_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: list[str], status: str
+) -> None:
+    package = tmp_path / "engine_of_a_test"
+    package.mkdir()
+    loaded = []
+    for name in ("_C", "_moe_C", "cumem_allocator"):
+        (package / f"{name}.abi3.so").write_bytes(b"\x7fELF, and then nothing")
+
+    def load(module: str) -> None:
+        name = module.split(".")[-1]
+        if name in broken:
+            raise ImportError(f"lib{name}.so: undefined symbol\nand more")
+        loaded.append(module)
+
+    monkeypatch.setattr(fits, "import_module", load)
+    found = fits.compiled(package)
+    assert found[0] == status
+    assert all(f"{name}: lib{name}.so: undefined symbol" in found[1] for name in broken)
+    assert len(loaded) == 3 - len(broken)
+
+
+def test_a_compiled_part_that_is_no_binary_does_not_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "engine_cut_short"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "_C.abi3.so").write_bytes(b"\x7fELF, and then nothing")
+    monkeypatch.syspath_prepend(tmp_path)
+    status, found, _, remedy = fits.compiled(package)
+    assert status == "fail"
+    assert "none loaded; _C: " in found
+    assert remedy
 
 
 def test_the_cuda_major_is_read_from_library_names() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from aerie_host import imports
 from aerie_host.checks import Checks
+from ansible.module_utils.aerie.patching.series import from_raw, read_directory
 
 HOST = Path(imports.__file__).resolve().parents[1]
 LAYER = "speculators.data_generation.layer_capture:LayerCapture"
@@ -63,6 +66,23 @@ def test_what_steers_python_is_left_out_of_the_environment(monkeypatch: pytest.M
     clean = imports.clean_environment()
     assert "PYTHONPATH" not in clean
     assert clean["VLLM_X"] == "1"
+
+
+def test_whatever_our_programs_take_of_speculators_is_imported_here() -> None:
+    series = from_raw(read_directory(HOST.parent / "files/patches/speculators-0.3.0", yaml.safe_load))
+    known = {*imports.SYMBOLS, *[name for patch in series.patches for name in patch.imports]}
+    taken = set()
+    for path in sorted((HOST / "aerie_host").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "speculators":
+                taken |= {f"{node.module}:{alias.name}" for alias in node.names}
+    # The module of the generator is taken whole.
+    taken = {
+        f"{imports.GENERATOR}:VllmHiddenStatesGenerator" if one.endswith(":vllm_hidden_states_generator") else one
+        for one in taken
+    }
+    assert len(taken) > 8
+    assert taken <= known
 
 
 @pytest.mark.stack
