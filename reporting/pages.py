@@ -129,7 +129,11 @@ def _todo(failed: list[dict[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[str, list[dict[str, Any]]] = {}
     for check in failed:
         groups.setdefault(str(check.get("remedy") or ""), []).append(check)
-    return [{"remedy": remedy, "checks": checks} for remedy, checks in groups.items()]
+    # Those that name a place first: where one file is wrong, all patches of it are said to be.
+    return [
+        {"remedy": remedy, "checks": sorted(checks, key=lambda check: not check.get("file"))}
+        for remedy, checks in groups.items()
+    ]
 
 
 def _figures(sections: dict[str, Any]) -> list[dict[str, Any]]:

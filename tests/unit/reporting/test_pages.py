@@ -152,11 +152,13 @@ def test_what_a_report_holds_cannot_become_markup() -> None:
 
 def test_failing_checks_are_grouped_by_what_mends_them() -> None:
     many = [check(f"probe {number}", "fail", remedy="apply the series") for number in range(9)]
+    many[8]["file"] = "speculators/x.py"
     page = pages.html(report(audit={"checks": [*many, check("other", "fail", remedy="free some disk")], "data": {}}))
     assert page.count('class="problem"') == 2
     assert "9 failing checks" in page
     assert page.index("What failed, where, and what to do") < page.index('class="ladder"')
     assert "and 3 more, below" in page
+    assert page.index("<b>probe 8</b>") < page.index("<b>probe 0</b>"), "what names a place leads"
 
 
 @pytest.mark.parametrize(
