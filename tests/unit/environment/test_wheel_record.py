@@ -93,6 +93,12 @@ def test_from_the_first_download_to_a_changed_wheel_under_ansible(play: Play, tm
         assert "changed=1" in first.stdout, first.stdout
         assert digest in record.read_text()
         assert section(tmp_path)["data"]["moves"]["added"][-1] == f"vllm {VERSION}"
+        # An image brings such an environment: without a record its version and its commit are looked at.
+        absent = {**asked, "wheel_record": str(tmp_path / "none.lock"), "source": "existing"}
+        assert "adopted" in play(**absent).stdout
+        other = play(**{**absent, "wheel": {**asked["wheel"], "commit": "b" * 40}})
+        assert other.returncode == 2
+        assert f"a build of commit {'b' * 40}" in other.stdout
         # From here on the record decides, trust or not; a second host gets the changed file and refuses it.
         publish(root, COMMIT, ["cu129"], content="VERSION = 'changed'\n")
         for place in ("env.d", "wheels"):
