@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,24 +14,35 @@ import pytest
 from ansible.module_utils.aerie.environment import build, kept
 from ansible.module_utils.aerie.environment.build import Demand
 
-from .conftest import Wheels, make_lock
+from .conftest import UV, Wheels, make_lock
 from .test_build import names, site, snapshot
 
 ROOT = Path(__file__).resolve().parents[3]
-Make = Callable[..., Demand]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three environments, the last one current."""
+    folder = tmp_path_factory.mktemp("kept")
+    wheels = Wheels(folder / "wheels")
+    sources = {"UV_FIND_LINKS": str(wheels.folder), "UV_OFFLINE": "1", "UV_CACHE_DIR": str(folder / "cache")}
+    for number in range(3):
+        lock = make_lock(alpha=wheels.pin("alpha", f"1.{number}"))
+        made = Demand(folder / "env", lock, "tiny", sys.executable, folder, UV, "vllm", environment=sources)
+        environment = build.converge(made, check_mode=False).environment
+        assert environment is not None
+        # Names sort by the second in which an environment was made.
+        environment.rename(environment.with_name(f"20260101T00000{number}Z-{environment.name[-8:]}"))
+        (folder / "env").unlink()
+        (folder / "env").symlink_to(f"env.d/{names(folder / 'env.d')[-1]}")
+    return folder
 
 
 @pytest.fixture
-def three(demand: Make, wheels: Wheels, tmp_path: Path) -> list[str]:
-    """Three environments, the last one current; their names, the oldest first."""
-    for number in range(3):
-        lock = make_lock(alpha=wheels.pin("alpha", f"1.{number}"))
-        made = build.converge(demand(lock), check_mode=False).environment
-        assert made is not None
-        # Names sort by the second in which an environment was made.
-        made.rename(made.with_name(f"20260101T00000{number}Z-{made.name[-8:]}"))
-        (tmp_path / "env").unlink()
-        (tmp_path / "env").symlink_to(f"env.d/{names(tmp_path / 'env.d')[-1]}")
+def three(built: Path, tmp_path: Path) -> list[str]:
+    """A copy of them; their names, the oldest first."""
+    shutil.copytree(built / "env.d", tmp_path / "env.d", symlinks=True)
+    (tmp_path / "env").symlink_to((built / "env").readlink())
     return names(tmp_path / "env.d")
 
 
