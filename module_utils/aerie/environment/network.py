@@ -64,9 +64,12 @@ class Network:
         direct = bypasses(urlsplit(url).hostname or "", self.without_proxy)
         proxies = {} if direct else {scheme: proxy for scheme, proxy in self.proxies.items() if proxy}
         context = ssl.create_default_context(cafile=self.certificates)
-        return urllib.request.build_opener(
+        made = urllib.request.build_opener(
             urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=context)
         )
+        # Some mirrors and filters refuse the name that Python gives itself.
+        made.addheaders = [("User-Agent", "aerie")]
+        return made
 
     def broken(self, url: str, error: Exception) -> FetchError:
         """What an exception of the network means."""
