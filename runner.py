@@ -154,7 +154,12 @@ class Progress:
         elif kind == "runner_retry":
             progress = (data.get("res") or {}).get("progress")
             if isinstance(progress, dict):
-                self.line(f"  ...      {data.get('host')}: {aerie_report.progress_line(progress)}", "cyan")
+                text = f"{data.get('host')}: {aerie_report.progress_line(progress)}"
+                # Lines for logs; on a terminal one line that changes.
+                if self.status:
+                    self.status.update(text)
+                else:
+                    self.line(f"  ...      {text}", "cyan")
         elif not self.verbose:
             self.outcome(kind, data)
         return False

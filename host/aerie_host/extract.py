@@ -20,6 +20,7 @@ from aerie_host.files import write_json
 from aerie_host.folder import Folder
 from aerie_host.job import ExtractionJob, read_job
 from aerie_host.outcome import JobError, Outcome, UsageError
+from aerie_host.progress import Progress, Watchdog
 from aerie_host.rows import Rows
 from aerie_host.samples import Encoder, Limits, Sample, listed, prepare
 
@@ -126,19 +127,30 @@ def _load(job: ExtractionJob, folder: Folder) -> StatesSource:
 
 def _extract(job: ExtractionJob, folder: Folder, todo: list[Sample], kept: int) -> Done:
     """Extract ``todo``; files, names and journal are the writers' work, here they are counted."""
-    from aerie_host.progress import Progress, Watchdog
-
     tokens = sum(len(sample.input_ids) for sample in todo)
-    progress = Progress(job.progress or folder.state / "progress.json", len(todo) + kept, tokens, kept)
-    done = Done()
+    path = job.progress or folder.state / "progress.json"
+    progress = Progress(path, len(todo) + kept, tokens, kept, job.prometheus)
     if not todo:
         progress.phase("finished")
-        return done
+        return Done()
     watchdog = Watchdog(_give_up)
+    try:
+        return _run_model(job, folder, todo, progress, watchdog)
+    except BaseException:
+        progress.phase("failed")
+        raise
+    finally:
+        watchdog.rest()
+
+
+def _run_model(job: ExtractionJob, folder: Folder, todo: list[Sample], progress: Progress, watchdog: Watchdog) -> Done:
+    """Load the model and run it over ``todo``."""
+    done = Done()
     progress.phase("loading the model")
     began = time.monotonic()
     watchdog.expect("loading the model", job.start_timeout)
     source = _load(job, folder)
+    progress.waited_seconds = lambda: source.waited_seconds
     try:
         done.start_seconds = time.monotonic() - began
         say(f"model loaded in {done.start_seconds:.1f} s")
@@ -154,6 +166,7 @@ def _extract(job: ExtractionJob, folder: Folder, todo: list[Sample], kept: int) 
     finally:
         watchdog.rest()
         source.close()
+    done.waited_seconds = source.waited_seconds
     progress.phase("finished")
     return done
 

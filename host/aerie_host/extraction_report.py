@@ -13,13 +13,13 @@ from aerie_host.checks import Checks
 from aerie_host.conversations import TOKENS
 from aerie_host.job import DTYPE, ExtractionJob
 from aerie_host.model_facts import CONVENTION
+from aerie_host.progress import Progress, in_words
 from aerie_host.samples import Encoder, Prepared, listed
 from aerie_host.summaries import Throughput
 
 if TYPE_CHECKING:
     from aerie_host.conversations import Data
     from aerie_host.folder import Entry
-    from aerie_host.progress import Progress
 
 MANIFEST_VERSION = 1
 SAY_EVERY_SECONDS = 5.0
@@ -67,6 +67,7 @@ class Done:
     entries: list[Entry] = dataclasses.field(default_factory=list)
     start_seconds: float = 0.0
     seconds: float = 0.0
+    waited_seconds: float = 0.0
     throughput: Throughput = dataclasses.field(default_factory=Throughput)
     _said: float = 0.0
 
@@ -79,8 +80,7 @@ class Done:
         state = progress.state
         if time.monotonic() - self._said > SAY_EVERY_SECONDS or state["samples"] == state["total"]:
             self._said = time.monotonic()
-            rate, left = state["tokens_per_s"], state["seconds_left"]
-            say(f"{state['samples']}/{state['total']} samples, {rate} tokens/s, {left} s left")
+            say(in_words(state))
 
 
 def make_manifest(
@@ -196,6 +196,7 @@ def report_data(job: ExtractionJob, inputs: Inputs, entries: list[Entry], done: 
         "throughput": done.throughput.points(),
         "start_seconds": round(done.start_seconds, 1),
         "seconds": round(done.seconds, 1),
+        "waited_seconds": round(done.waited_seconds, 1),
         "shard": str(job.shard),
         **inputs.as_data(),
     }

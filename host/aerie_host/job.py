@@ -42,6 +42,7 @@ class ExtractionJob:
     batch_timeout: float
     disk_reserve: int
     progress: Path | None
+    prometheus: Path | None
     identity: dict[str, Any]
 
     def fingerprint(self) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def read_job(spec: Spec) -> ExtractionJob:
     """The job that ``spec`` describes; ``UsageError`` names what is missing or senseless."""
     model = _folder(spec, "model")
     facts = read_facts(model)
-    progress = spec.text("progress", "")
+    progress, metrics = spec.text("progress", ""), spec.text("prometheus_file", "")
     job = ExtractionJob(
         model=model,
         data=_folder(spec, "data"),
@@ -90,9 +91,12 @@ def read_job(spec: Spec) -> ExtractionJob:
         batch_timeout=spec.real("batch_timeout", 1800.0),
         disk_reserve=spec.number("disk_reserve", 1 << 30),
         progress=Path(progress) if progress else None,
+        prometheus=Path(metrics) if metrics else None,
         identity=spec.mapping("identity", {}),
     )
     spec.finish()
     if job.max_length < 2:
         raise UsageError(f"extract: 'max_length' is {job.max_length}, wanted at least 2 tokens")
+    if job.prometheus and not (job.prometheus.is_absolute() and job.prometheus.suffix == ".prom"):
+        raise UsageError(f"extract: 'prometheus_file' is {metrics}, wanted an absolute path that ends in .prom")
     return job

@@ -1,32 +1,74 @@
-"""How far a job is, as a small file that others poll."""
+"""How far a job is: a small file that others poll, the same as JSON lines, and on request as Prometheus text."""
 
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from aerie_host import gpu_memory, prometheus
+from aerie_host.outcome import JobError
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 WRITE_EVERY_SECONDS = 0.5
+# A line of a week's job every five seconds: 30 MB.
+LINE_EVERY_SECONDS = 5.0
+
+
+def in_words(state: dict[str, Any]) -> str:
+    """The numbers as one line for people."""
+    parts = [f"{state['samples']}/{state['total']} samples"]
+    if state["tokens_per_s"] is not None:
+        parts.append(f"{state['tokens_per_s']:,.0f} tokens/s")
+        if state["ceiling_tokens_per_s"]:
+            share = state["tokens_per_s"] / state["ceiling_tokens_per_s"]
+            parts[-1] += f" ({share:.0%} of {state['ceiling_tokens_per_s']:,.0f} without waiting for files)"
+        parts.append(f"{state['bytes_written'] / 1e9:.2f} GB written")
+    if state["seconds_left"] is not None:
+        parts.append(f"{state['seconds_left']:,.0f} s left")
+    if state["gpu_memory_bytes"]:
+        parts.append("GPU memory " + " ".join(f"{used / 1e9:.1f}" for used in state["gpu_memory_bytes"]) + " GB")
+    return ", ".join(parts)
 
 
 class Progress:
-    """Counts finished samples and tokens and keeps ``path`` up to date."""
+    """Counts finished samples and tokens and keeps the files up to date.
 
-    def __init__(self, path: Path, total: int, total_tokens: int, kept: int) -> None:
+    ``path`` holds the numbers now, ``path`` with the suffix ``jsonl`` those of the whole run, ``prometheus_file`` (if
+    any) the same for node_exporter; ``JobError`` when that cannot be written at the start. Later a file that cannot be
+    written is said once and costs nothing else.
+    """
+
+    def __init__(
+        self, path: Path, total: int, total_tokens: int, kept: int, prometheus_file: Path | None = None
+    ) -> None:
         self._path = path
+        self._lines = path.with_suffix(".jsonl")
+        self._prometheus = prometheus_file
         self._state: dict[str, Any] = {"phase": "preparing", "samples": kept, "total": total, "tokens": 0}
         self._state.update(total_tokens=total_tokens, bytes_written=0, tokens_per_s=None, seconds_left=None)
+        self._state.update(ceiling_tokens_per_s=None, gpu_memory_bytes=[])
         self._began = time.monotonic()
         self._extracting_since: float | None = None
-        self._written = 0.0
+        self._written = self._lined = 0.0
+        self._complained = False
+        # How long the engine has waited for files so far; the rest of the time is the model's own.
+        self.waited_seconds: Callable[[], float] = lambda: 0.0
+        self._lines.unlink(missing_ok=True)
+        if prometheus_file is not None:
+            try:
+                prometheus.write(prometheus_file, self.state)
+            except OSError as error:
+                raise JobError(f"{prometheus_file} cannot be written: {error.strerror}") from error
         self._write(force=True)
 
     def phase(self, name: str) -> None:
-        """Enter a phase: ``loading the model``, ``extracting``, ``finished``."""
+        """Enter a phase: ``loading the model``, ``extracting``, ``finished``, ``failed``."""
         if name == "extracting":
             self._extracting_since = time.monotonic()
         self._state["phase"] = name
@@ -38,8 +80,10 @@ class Progress:
         state["samples"] += samples
         state["tokens"] += tokens
         state["bytes_written"] += written
-        rate = state["tokens"] / max(self.extracting_seconds, 1e-9)
+        seconds = max(self.extracting_seconds, 1e-9)
+        rate = state["tokens"] / seconds
         state["tokens_per_s"] = round(rate, 1)
+        state["ceiling_tokens_per_s"] = round(state["tokens"] / max(seconds - self.waited_seconds(), 1e-9), 1)
         state["seconds_left"] = round((state["total_tokens"] - state["tokens"]) / rate, 1) if rate else None
         self._write(force=False)
 
@@ -51,16 +95,28 @@ class Progress:
     @property
     def state(self) -> dict[str, Any]:
         """The numbers now."""
-        return {**self._state, "seconds": round(time.monotonic() - self._began, 1)}
+        return {**self._state, "seconds": round(time.monotonic() - self._began, 1), "time": round(time.time(), 1)}
 
     def _write(self, force: bool) -> None:
         now = time.monotonic()
         if not force and now - self._written < WRITE_EVERY_SECONDS:
             return
         self._written = now
-        temporary = self._path.with_name(f"{self._path.name}.new")
-        temporary.write_text(json.dumps(self.state) + "\n", encoding="utf-8")
-        temporary.replace(self._path)
+        try:
+            if force or now - self._lined >= LINE_EVERY_SECONDS:
+                self._lined = now
+                self._state["gpu_memory_bytes"] = gpu_memory.used_bytes()
+                with self._lines.open("a", encoding="utf-8") as stream:
+                    stream.write(json.dumps(self.state) + "\n")
+                if self._prometheus is not None:
+                    prometheus.write(self._prometheus, self.state)
+            temporary = self._path.with_name(f"{self._path.name}.new")
+            temporary.write_text(json.dumps(self.state) + "\n", encoding="utf-8")
+            temporary.replace(self._path)
+        except OSError as error:
+            if not self._complained:
+                self._complained = True
+                print(f"aerie: the progress cannot be written: {error}", file=sys.stderr, flush=True)
 
 
 class Watchdog:

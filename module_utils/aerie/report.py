@@ -135,13 +135,22 @@ def write(report: dict[str, Any], reports: Path) -> Path:
 
 
 def progress_line(progress: dict[str, Any]) -> str:
-    """One line from the progress of an extraction: samples, tokens per second, time left."""
+    """One line from the progress of an extraction: samples, tokens/s and their ceiling, GB, time left, GPU memory."""
     parts = ["{}/{} samples".format(progress.get("samples", 0), progress.get("total", "?"))]
     speed, left = progress.get("tokens_per_s"), progress.get("seconds_left")
     if isinstance(speed, (int, float)):
         parts.append(f"{speed:,.0f} tokens/s")
+        ceiling = progress.get("ceiling_tokens_per_s")
+        if isinstance(ceiling, (int, float)) and ceiling > 0:
+            parts[-1] += f" ({speed / ceiling:.0%} of {ceiling:,.0f})"
+    written = progress.get("bytes_written")
+    if isinstance(written, (int, float)) and written:
+        parts.append(f"{written / 1e9:.1f} GB")
     if isinstance(left, (int, float)):
         parts.append(f"{duration(left)} left")
+    used = progress.get("gpu_memory_bytes")
+    if isinstance(used, list) and used:
+        parts.append("GPU memory {} GB".format(" ".join(f"{one / 1e9:.0f}" for one in used)))
     return ", ".join(parts)
 
 

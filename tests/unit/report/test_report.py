@@ -117,6 +117,18 @@ def test_the_ten_second_reading_says_what_failed_and_how_to_mend_it() -> None:
             {"samples": 0, "total": 64, "tokens_per_s": None, "seconds_left": None},
             "0/64 samples",
         ),
+        (
+            {
+                "samples": 9,
+                "total": 10,
+                "tokens_per_s": 950.0,
+                "ceiling_tokens_per_s": 1000.0,
+                "bytes_written": 2_340_000_000,
+                "seconds_left": 3,
+                "gpu_memory_bytes": [61_200_000_000, 60_900_000_000],
+            },
+            "9/10 samples, 950 tokens/s (95% of 1,000), 2.3 GB, 3 s left, GPU memory 61 61 GB",
+        ),
         ({}, "0/? samples"),
     ],
 )

@@ -1,0 +1,91 @@
+"""The numbers of a running job, for people, for machines and for Prometheus."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import pytest
+
+from aerie_host import gpu_memory, progress, prometheus
+from aerie_host.outcome import JobError
+from aerie_host.progress import Progress, in_words
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "LINE_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "WRITE_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(gpu_memory, "used_bytes", lambda: [61_200_000_000, 5_000_000])
+    return Progress(tmp_path / "progress.json", 12, 1000, 2, tmp_path / "aerie.prom")
+
+
+def test_the_same_numbers_everywhere(made, tmp_path):
+    made.phase("loading the model")
+    made.phase("extracting")
+    made.waited_seconds = lambda: made.extracting_seconds / 2
+    time.sleep(0.02)
+    made.add(3, 250, 4_000_000_000)
+    made.phase("finished")
+    state = json.loads((tmp_path / "progress.json").read_text())
+    lines = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    assert [line["phase"] for line in lines] == [
+        "preparing",
+        "loading the model",
+        "extracting",
+        "extracting",
+        "finished",
+    ]
+    assert lines[-1] == state
+    assert (state["samples"], state["total"], state["tokens"], state["bytes_written"]) == (5, 12, 250, 4_000_000_000)
+    assert state["ceiling_tokens_per_s"] == pytest.approx(2 * state["tokens_per_s"], rel=0.1)
+    assert state["seconds_left"] == pytest.approx(750 / state["tokens_per_s"], abs=0.1)
+    words = in_words(state)
+    assert words.startswith("5/12 samples, ")
+    assert "(50% of" in words
+    assert words.endswith("4.00 GB written, 0 s left, GPU memory 61.2 0.0 GB")
+    text = (tmp_path / "aerie.prom").read_text()
+    assert "\naerie_extraction_samples 5\n" in text
+    assert '\naerie_extraction_gpu_memory_used_bytes{gpu="1"} 5000000\n' in text
+
+
+def test_a_new_run_begins_its_lines_anew(made, tmp_path):
+    made.phase("extracting")
+    Progress(tmp_path / "progress.json", 1, 1, 0)
+    assert len((tmp_path / "progress.jsonl").read_text().splitlines()) == 1
+
+
+def test_the_text_keeps_the_grammar_of_the_format(made, tmp_path):
+    # Every sample after the TYPE of its name, which comes once.
+    seen, current = [], ""
+    for line in prometheus.text(made.state).splitlines():
+        if line.startswith("# HELP "):
+            current = line.split()[2]
+            seen.append(current)
+        elif line.startswith("# TYPE "):
+            assert line == f"# TYPE {current} gauge"
+        else:
+            assert re.fullmatch(rf'{current}(\{{[a-z]+="[^"\\\n]*"\}})? -?[0-9.e+-]+', line), line
+    assert len(seen) == len(set(seen)) > 8
+    assert all(re.fullmatch(r"aerie_extraction_[a-z_]+", name) for name in seen)
+    # What is not known yet is left out, and not called 0.
+    assert "aerie_extraction_tokens_per_second" not in seen
+
+
+def test_a_metrics_file_that_cannot_be_written_is_refused_at_the_start(tmp_path):
+    with pytest.raises(JobError, match=r"nowhere/a\.prom cannot be written: No such file"):
+        Progress(tmp_path / "progress.json", 1, 1, 0, tmp_path / "nowhere/a.prom")
+
+
+def test_progress_that_cannot_be_written_later_is_said_once_and_ends_nothing(made, tmp_path, capsys):
+    (tmp_path / "aerie.prom").unlink()
+    (tmp_path / "aerie.prom").mkdir()
+    for _ in range(3):
+        made.add(1, 10, 10)
+    assert capsys.readouterr().err.count("the progress cannot be written") == 1
+
+
+def test_without_a_driver_there_is_no_gpu_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_memory, "CONTROL", tmp_path / "nvidiactl")
+    assert gpu_memory.used_bytes() == []
