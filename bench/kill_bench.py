@@ -124,11 +124,10 @@ def find(victim: str, leader: int) -> list[int]:
     family = session(leader)
     servers = {pid for pid, (_, line) in family.items() if "multiprocessing.forkserver" in line}
     servers = {pid for pid in servers if family[pid][0] not in servers}
-    helpers = servers | {pid for pid, (_, line) in family.items() if "resource_tracker" in line}
     return {
         "driver": [leader] if leader in family else [],
         "writer": sorted(pid for pid, (parent, _) in family.items() if parent in servers),
-        "worker": sorted(pid for pid, (parent, _) in family.items() if parent == leader and pid not in helpers),
+        "worker": sorted(pid for pid, (_, line) in family.items() if line.startswith("VLLM::Worker")),
         "tree": sorted(family, key=lambda pid: pid != leader),
     }[victim]
 

@@ -1,0 +1,61 @@
+"""The tag `stop` of the shipped playbooks, on a job with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ansible.module_utils.aerie import processes
+from ansible.module_utils.aerie.host_jobs import HostJob
+from tests.unit.host.test_jobs import PAYLOAD, wait_for
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A job as the local inventory names it, with a worker in a session of its own."""
+    payload = tmp_path / "payload.py"
+    payload.write_text(PAYLOAD)
+    made = HostJob(str(tmp_path / "jobs/demo"))
+    made.start(sys.executable, str(payload), "extract", {"seconds": 600, "worker": "own session"}, {}, 30, False)
+    wait_for(lambda: len(processes.marked(made.marker)) == 2)
+    yield made
+    processes.end(processes.marked(made.marker), 0)
+
+
+def run(tmp_path, *command):
+    environment = {**os.environ, "AERIE_VAR": str(tmp_path), "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+    return subprocess.run(
+        [sys.executable, *command], cwd=tmp_path, env=environment, text=True, capture_output=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        [str(ROOT / "runner.py"), "--tags", "stop"],
+        ["-m", "ansible", "playbook", str(ROOT / "site.yml"), "--tags", "stop"],
+    ],
+    ids=["runner.py", "ansible-playbook"],
+)
+def test_the_tag_stop_ends_the_job_and_nothing_else_is_done(tmp_path, job, command):
+    done = run(tmp_path, *command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert processes.marked(job.marker) == []
+    report = json.loads((tmp_path / "reports/latest/report.json").read_text())
+    assert report["verdict"] == "pass"
+    assert set(report["hosts"]["local"]["sections"]) <= {"inventory", "extraction"}
+    assert "ended processes" in report["hosts"]["local"]["sections"]["extraction"]["data"]["summary"]
+
+
+def test_without_the_tag_nothing_is_stopped(tmp_path):
+    listed = run(tmp_path, "-m", "ansible", "playbook", str(ROOT / "site.yml"), "--list-tasks")
+    assert listed.returncode == 0
+    assert "Start the extraction" in listed.stdout
+    assert "End the extraction" not in listed.stdout
