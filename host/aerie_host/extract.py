@@ -214,7 +214,7 @@ def _work(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Ou
 def run(spec: Spec, check: bool) -> Outcome:
     """Extract; with ``check`` only plan: ``changed`` says whether there is work. ``overwrite`` always means work."""
     job = read_job(spec)
-    folder = Folder(job.output)
+    folder = Folder(job.output, job.file_format)
     # The model and the data are local: nothing here may ask the network for them.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     fingerprint = job.fingerprint()

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 # The dataset of speculators takes every file, in sub-folders too, whose name ends in these letters.
 TAKEN_BY_TRAINING = "pt"
+PT, SAFETENSORS = "pt", "safetensors"
+FORMATS = (PT, SAFETENSORS)
 # How long a new job waits for the writers of a killed one: they end with the file that they are at.
 WRITERS_SECONDS = 60.0
 # And for whatever else was ended just now, or is about to see that it is alone.
 ENDING_SECONDS = 20.0
-SAMPLE_NAME = re.compile(r"data_(\d+)\.pt")
+SAMPLE_NAME = re.compile(r"data_(\d+)\.(?:pt|safetensors)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +62,12 @@ def _gone(pid: str) -> bool:
 
 
 class Folder:
-    """Paths and bookkeeping of the folder at ``path``. No name of ours in it ends in ``pt`` but the samples'."""
+    """Paths and bookkeeping of the folder at ``path``. No name of ours in it ends in ``pt`` but the samples'.
 
-    def __init__(self, path: Path) -> None:
+    ``file_format``: of its samples; empty takes what the folder was begun with.
+    """
+
+    def __init__(self, path: Path, file_format: str = "") -> None:
         self.path = path
         self.state = path / ".aerie"
         self.temporary = self.state / "tmp"
@@ -71,10 +76,19 @@ class Folder:
         self.fingerprint = self.state / "fingerprint.json"
         self.journal = self.state / "journal.jsonl"
         self.manifest = path / "manifest.json"
+        self.file_format = file_format or self._begun_with()
+
+    def _begun_with(self) -> str:
+        """What fingerprint or manifest say, ``pt`` where neither does."""
+        manifest = read_json(self.manifest) or {}
+        for said in (read_json(self.fingerprint), manifest.get("fingerprint")):
+            if isinstance(said, dict) and said.get("files") in FORMATS:
+                return str(said["files"])
+        return PT
 
     def sample(self, index: int) -> Path:
         """Path of the sample with this index."""
-        return self.path / f"data_{index}.pt"
+        return self.path / f"data_{index}.{self.file_format}"
 
     def create(self) -> None:
         """Have the folder and prove that it can be written; ``JobError`` says what is in the way."""
@@ -124,15 +138,16 @@ class Folder:
                     raise JobError(f"{self.path}: writers of an earlier extraction are still at work")
                 time.sleep(0.05)
 
+    def takes(self, name: str) -> bool:
+        """Whether a file of this name would be taken for a sample, by training or as what this folder holds."""
+        return name.endswith((TAKEN_BY_TRAINING, f".{self.file_format}"))
+
     def training_files(self) -> list[Path]:
-        """Every file under the folder that training would take for a sample."""
+        """Every file under the folder that would be taken for a sample."""
         if not self.path.is_dir():
             return []
         return sorted(
-            Path(root) / name
-            for root, _folders, names in os.walk(self.path)
-            for name in names
-            if name.endswith(TAKEN_BY_TRAINING)
+            Path(root) / name for root, _folders, names in os.walk(self.path) for name in names if self.takes(name)
         )
 
     def foreign_files(self, indices: set[int]) -> list[str]:
@@ -141,7 +156,7 @@ class Folder:
         for path in self.training_files():
             name = path.relative_to(self.path).as_posix()
             match = SAMPLE_NAME.fullmatch(name)
-            if match is None or int(match[1]) not in indices or name != f"data_{int(match[1])}.pt":
+            if match is None or int(match[1]) not in indices or name != self.sample(int(match[1])).name:
                 foreign.append(name)
         return foreign
 
@@ -155,7 +170,7 @@ class Folder:
 
     def clear(self) -> int:
         """Remove the samples, the manifest and the bookkeeping; anything else stays. Return how many samples went."""
-        samples = [path for path in self.path.glob("data_*.pt") if SAMPLE_NAME.fullmatch(path.name)]
+        samples = [path for path in self.path.glob("data_*") if SAMPLE_NAME.fullmatch(path.name)]
         self.manifest.unlink(missing_ok=True)
         self.fingerprint.unlink(missing_ok=True)
         self.journal.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aerie_host import fingerprint, shards
+from aerie_host.folder import FORMATS, PT
 from aerie_host.model_facts import ModelFacts, choose_layers, read_facts
 from aerie_host.outcome import UsageError
 from aerie_host.samples import ON_TOO_LONG
@@ -38,6 +39,7 @@ class ExtractionJob:
     gpu_memory_utilization: float
     trust_remote_code: bool
     overwrite: bool
+    file_format: str
     start_timeout: float
     batch_timeout: float
     disk_reserve: int
@@ -55,6 +57,7 @@ class ExtractionJob:
         return {
             **fingerprint.make(self.model, self.data, self.layers, DTYPE, self.identity, selection),
             "shard": str(self.shard),
+            "files": self.file_format,
         }
 
 
@@ -87,6 +90,7 @@ def read_job(spec: Spec) -> ExtractionJob:
         gpu_memory_utilization=spec.real("gpu_memory_utilization", 0.8),
         trust_remote_code=spec.flag("trust_remote_code", False),
         overwrite=spec.flag("overwrite", False),
+        file_format=spec.choice("file_format", FORMATS, PT),
         start_timeout=spec.real("start_timeout", 7200.0),
         batch_timeout=spec.real("batch_timeout", 1800.0),
         disk_reserve=spec.number("disk_reserve", 1 << 30),

@@ -40,7 +40,7 @@ def contents(folder: Folder) -> Contents:
             folders[:] = [name for name in folders if name != folder.state.name]
         for name in names:
             relative = Path(root, name).relative_to(folder.path).as_posix()
-            if name.endswith(TAKEN_BY_TRAINING) or relative in OURS:
+            if folder.takes(name) or relative in OURS:
                 continue
             left = (
                 name.endswith((".partial", ".tmp", ".temp", ".part", ".swp", "~")) or f".{TAKEN_BY_TRAINING}." in name

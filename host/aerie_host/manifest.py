@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aerie_host import shards
 from aerie_host.contract import Expected
+from aerie_host.folder import SAFETENSORS, TAKEN_BY_TRAINING
 from aerie_host.outcome import UsageError
 from aerie_host.shards import WHOLE, Shard
 
@@ -65,7 +66,7 @@ def _sample(number: int, item: object) -> Expected:
     path = PurePosixPath(values["file"])
     if path.is_absolute() or ".." in path.parts or not path.name:
         raise ManifestError(f"{where}names {values['file']!r}, a file outside the folder")
-    if not path.name.endswith("pt"):
+    if not path.name.endswith((TAKEN_BY_TRAINING, f".{SAFETENSORS}")):
         raise ManifestError(f"{where}names {values['file']!r}, which training does not read")
     return Expected(**values)
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from aerie_host import safetensors_file
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -21,6 +23,9 @@ def load(path: Path, mapped: bool = False) -> dict[str, Any]:
 
     ``mapped``: tensors are views of the file in the page cache, read when they are touched and freed with the result.
     """
+    if path.suffix == ".safetensors":
+        # Mapped always, and copied by what is done with the tensors.
+        return safetensors_file.load(path)
     try:
         data = torch.load(path, weights_only=True, map_location="cpu", mmap=mapped)
     except ERRORS as error:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import torch
 
-from aerie_host.folder import Entry, Folder
+from aerie_host import safetensors_file
+from aerie_host.folder import SAFETENSORS, Entry, Folder
 from aerie_host.outcome import JobError
 
 if TYPE_CHECKING:
@@ -80,7 +81,10 @@ class SampleWriter:
             stream = temporary.open("wb")
             try:
                 hashing = _Hashing(stream)
-                torch.save(data, hashing)
+                if self._folder.file_format == SAFETENSORS:
+                    safetensors_file.save(data, hashing, self._layers)
+                else:
+                    torch.save(data, hashing)
                 stream.flush()
             except BaseException:
                 temporary.unlink(missing_ok=True)

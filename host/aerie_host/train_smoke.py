@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aerie_host.checks import Checks
-from aerie_host.folder import Folder
+from aerie_host.folder import PT, Folder
 from aerie_host.outcome import JobError, Outcome, UsageError
 from aerie_host.sample_file import load
 
@@ -198,6 +198,16 @@ def _drafts(
     return drafts
 
 
+def _not_read(folder: Folder) -> Outcome:
+    """Of files that training does not read nothing can be said here."""
+    checks = Checks()
+    remedy = "extract with hidden_states_format: pt, or read them with aerie_host.sample_file.load in your own dataset"
+    wanted = "pt: the dataset of speculators reads no other"
+    checks.add("files that training finds", "n/a", f"{folder.file_format} files", wanted, remedy)
+    summary = f"the training of speculators does not read {folder.file_format}"
+    return Outcome("readiness", checks, {"output": str(folder.path), "summary": summary}, False, summary)
+
+
 def run(spec: Spec, check: bool) -> Outcome:
     """Read the folder as training does; reads only, so ``check`` changes nothing."""
     folder = Folder(Path(spec.text("output")))
@@ -216,6 +226,8 @@ def run(spec: Spec, check: bool) -> Outcome:
             checks.add("manifest", "n/a", "none yet", "one: the extraction writes it")
             return Outcome("readiness", checks, {}, False, f"would read {folder.path}")
         raise JobError(f"{folder.manifest} is not there or broken: extract first (--tags extract)")
+    if folder.file_format != PT:
+        return _not_read(folder)
     from speculators.train.data import split_files
 
     training, validation = split_files(str(folder.path), ratio=0.9, seed=0)
