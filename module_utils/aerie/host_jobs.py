@@ -96,6 +96,12 @@ class HostJob:
         except OSError:
             return ""
 
+    def _last_words(self) -> str:
+        """The last line of the log that is the program's own, else its last line, for a message."""
+        lines = [line for line in self._log_tail().splitlines() if line.strip()]
+        own = [line for line in lines if line.startswith("aerie: ")]
+        return f". Its log ends: {(own or lines)[-1].strip()[:300]}" if lines else ""
+
     def clean(self) -> int:
         """End what a killed job left running; return how many processes that were."""
         orphans = [] if self._main() else self._workers()
@@ -211,14 +217,15 @@ class HostJob:
         if main:
             done, total = progress.get("samples", 0), progress.get("total", "?")
             text = f"{self.folder} still runs, process {main['pid']}, {done} of {total} samples"
-            text += "; running the playbook again goes on waiting"
+            text += f"; running the playbook again goes on waiting{self._last_words()}"
             return {"changed": False, "running": True, "finished": False, "progress": progress, "msg": text}
         self.clean()
         document = _read(self.result)
         if document is None:
             known = (_read(self.record) or {}).get("process") or {}
             text = f"the job (process {known.get('pid')}) ended without a result: it was killed, or the host went down"
-            raise HostJobError(f"{text}. Running the playbook again continues it", stderr=self._log_tail())
+            text += f". Running the playbook again continues it{self._last_words()}"
+            raise HostJobError(text, stderr=self._log_tail())
         document["changed"] = False
         if document.pop("failed", False):
             raise HostJobError(str(document.pop("msg", "no message")), stderr=self._log_tail(), **document)

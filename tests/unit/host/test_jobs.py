@@ -131,8 +131,11 @@ def test_a_failed_job_fails_with_the_end_of_its_log(job, payload):
 
 def test_a_killed_job_is_told_from_a_finished_one_and_can_start_again(job, payload):
     start(job, payload, seconds=600)
+    wait_for(lambda: b"working" in job.log.read_bytes())
+    # Whoever waits in vain is told what the job said last.
+    assert job.poll(0)["msg"].endswith("Its log ends: working")
     os.kill(json.loads(job.record.read_text())["process"]["pid"], signal.SIGKILL)
-    with pytest.raises(HostJobError, match="ended without a result: it was killed"):
+    with pytest.raises(HostJobError, match=r"ended without a result: it was killed.* Its log ends: working"):
         job.poll(20)
     assert start(job, payload, seconds=0)["running"]
     assert job.poll(20)["finished"]

@@ -1,0 +1,99 @@
+"""Samples as .pt and as safetensors, written as writers write them and read as training reads them, in one run.
+
+    write    the writer's own code: into a file, hashed on the way, synced; its digests and CRC included
+    read     what the dataset of speculators does with a sample: load it mapped, put the first layers side by side
+
+Before each reading the files are put out of the page cache (`cold`) or read once (`warm`). Formats take turns, and the
+median of each is printed, in GB/s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from judge_bench import cat, forget
+
+from aerie_host import sample_file
+from aerie_host.folder import FORMATS, Folder
+from aerie_host.sample_writer import SampleWriter
+from aerie_host.samples import Sample
+
+
+def write(folder: Folder, count: int, states: list[torch.Tensor]) -> float:
+    """Seconds of writing ``count`` samples."""
+    tokens = len(states[0])
+    writer = SampleWriter(folder, list(range(len(states))), states[0].shape[1])
+    seconds = 0.0
+    for index in range(count):
+        # Moved by as many rows as files before: no two files are alike.
+        moved = [layer.roll(index, 0) for layer in states]
+        sample = Sample(index, index + 1, "", [index % 1000] * tokens, [1] * tokens)
+        began = time.perf_counter()
+        writer.write(sample, moved)
+        seconds += time.perf_counter() - began
+    began = time.perf_counter()
+    writer.commit()
+    return seconds + time.perf_counter() - began
+
+
+def as_training(data: dict[str, Any]) -> None:
+    """What training makes of a sample."""
+    torch.cat(data["hidden_states"][:-1], dim=-1)
+    data["hidden_states"][-1].clone()
+
+
+def read(files: list[Path]) -> float:
+    """Seconds of loading the files and using what is in them."""
+    began = time.perf_counter()
+    for file in files:
+        as_training(sample_file.load(file, mapped=True))
+    return time.perf_counter() - began
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(
+        prog="bench/formats", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--gigabytes", type=float, default=1.0, help="size of each folder (default 1)")
+    parser.add_argument("--hidden", type=int, default=7168, help="hidden size (default 7168)")
+    parser.add_argument("--layers", type=int, default=4, help="captured layers (default 4)")
+    parser.add_argument("--tokens", type=int, default=512, help="tokens per sample (default 512)")
+    parser.add_argument("--repeat", type=int, default=5, help="how often each is measured (default 5)")
+    parser.add_argument("--folder", help="where to make the folders (default: the system's temporary folder)")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    states = [torch.randn(options.tokens, options.hidden).bfloat16() for _ in range(options.layers)]
+    count = max(1, round(options.gigabytes * 1e9 / (options.tokens * options.layers * options.hidden * 2)))
+    taken: dict[tuple[str, str], list[float]] = {}
+    with tempfile.TemporaryDirectory(prefix="aerie-bench-", dir=options.folder) as name:
+        folders = {kind: Folder(Path(name) / kind, kind) for kind in FORMATS}
+        for number in range(options.repeat):
+            for kind in FORMATS if number % 2 else reversed(FORMATS):
+                folder = folders[kind]
+                folder.create()
+                taken.setdefault((kind, "write"), []).append(write(folder, count, states))
+                files = folder.training_files()
+                for state, prepare in (("cold", forget), ("warm", cat)):
+                    prepare(files)
+                    taken.setdefault((kind, f"read, {state}"), []).append(read(files))
+        size = {kind: sum(file.stat().st_size for file in folders[kind].training_files()) for kind in FORMATS}
+    print(f"{count} files, {size['pt'] / 1e9:.2f} GB, one thread, load {os.getloadavg()[0]:.1f}")
+    measures = [what for kind, what in taken if kind == FORMATS[0]]
+    print(f"{'GB/s':<12}" + "".join(f"{what:>13}" for what in measures))
+    for kind in FORMATS:
+        speeds = [size[kind] / statistics.median(taken[kind, what]) / 1e9 for what in measures]
+        print(f"{kind:<12}" + "".join(f"{speed:>13.2f}" for speed in speeds))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

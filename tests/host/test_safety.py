@@ -1,0 +1,112 @@
+"""Disks, targets and kills: with a real small filesystem, and with the real engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from aerie_host.outcome import JobError
+from tests.host.conftest import ANSWERS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A filesystem of 3 MB."""
+    if os.geteuid():
+        pytest.skip("mounting needs root")
+    place = tmp_path / "disk"
+    place.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "none", str(place)], check=False, capture_output=True, text=True
+    )
+    if done.returncode:
+        pytest.skip(f"this machine mounts nothing: {done.stderr}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def samples(output):
+    return {path.name: (path.stat().st_mtime_ns, path.stat().st_ino) for path in output.glob("data_*.pt")}
+
+
+def test_a_full_disk_at_some_sample_leaves_whole_files_and_the_next_run_goes_on(extraction, small_disk):
+    extraction.write_data(["In Norway " * 30] * 12)
+    output = small_disk / "out"
+    extraction.spec["output"] = str(output)
+    # Room for three or four of twelve: the gate before the model is told a lie, as by another job that fills the disk.
+    filler = small_disk / "filler"
+    original = extraction.engine
+
+    def filling(job):
+        filler.write_bytes(b"x" * (os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize - 400_000))
+        return original(job)
+
+    extraction.engine = filling
+    with pytest.raises(JobError, match=r"could not be written: No space left on device|while running: .* are free"):
+        extraction.run()
+    done = samples(output)
+    assert len(done) < 12
+    for name in done:
+        torch.load(output / name, weights_only=True)
+    assert not (output / "manifest.json").exists()
+    filler.unlink()
+    extraction.engine = original
+    outcome = extraction.run()
+    assert (outcome.data["samples"], len(samples(output))) == (12, 12)
+    assert outcome.data["kept"] == len(done)
+    assert {name: samples(output)[name] for name in done} == done
+
+
+def test_a_disk_too_small_is_refused_before_the_model_is_loaded(extraction, small_disk):
+    extraction.write_data(["In Norway " * 30] * 100)
+    with pytest.raises(JobError, match="before loading the model: 100 samples take"):
+        extraction.run(output=str(small_disk / "out"))
+    assert extraction.loads == []
+    assert samples(small_disk / "out") == {}
+
+
+def test_a_target_that_is_read_only_is_refused_before_anything_is_read(extraction, small_disk):
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(JobError, match="cannot be written: Read-only file system"):
+        extraction.run(output=str(small_disk / "out"))
+    assert extraction.loads == []
+
+
+def test_a_target_that_is_missing_is_made_with_its_parents(extraction, tmp_path):
+    extraction.run(output=str(tmp_path / "a/b/c"))
+    assert len(samples(tmp_path / "a/b/c")) == len(ANSWERS)
+
+
+def test_a_load_that_hangs_is_ended_with_stacks(extraction):
+    code = (
+        "import sys, time; sys.path[:0] = sys.argv[1].split(':')\n"
+        "import json\n"
+        "from aerie_host import extract\n"
+        "from aerie_host.spec import Spec\n"
+        "extract._load = lambda job, folder: time.sleep(600)\n"
+        "extract.run(Spec(json.loads(sys.argv[2]), 'extract'), False)"
+    )
+    spec = json.dumps({**extraction.spec, "start_timeout": 0.5})
+    command = [sys.executable, "-c", code, f"{ROOT}:{ROOT / 'host'}", spec]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "aerie: loading the model took longer than 0.5 seconds; stacks of all threads follow" in done.stderr
+    assert "_run_model" in done.stderr
+
+
+def test_three_kills_with_the_real_engine_lose_nothing():
+    """What `bench/kill` does 50 times."""
+    command = [sys.executable, str(ROOT / "bench/kill"), "--times", "3", "--seed", "5", "--samples", "80"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=580)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert (found["kills"], found["wrong"]) == (3, 0)
+    assert found["victims"] == {"driver": 1, "writer": 1, "worker": 1}
