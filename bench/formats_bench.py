@@ -4,19 +4,21 @@
     read     what the dataset of speculators does with a sample: load it mapped, put the first layers side by side
 
 Before each reading the files are put out of the page cache (`cold`) or read once (`warm`). Formats take turns, and the
-median of each is printed, in GB/s.
+median of each is printed, in GB/s and in seconds of processor per GB: on a machine that does other work, the latter say
+more.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from judge_bench import cat, forget
@@ -26,22 +28,39 @@ from aerie_host.folder import FORMATS, Folder
 from aerie_host.sample_writer import SampleWriter
 from aerie_host.samples import Sample
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-def write(folder: Folder, count: int, states: list[torch.Tensor]) -> float:
-    """Seconds of writing ``count`` samples."""
+
+class Clock:
+    """Seconds of time and of processor, in all that was timed."""
+
+    def __init__(self) -> None:
+        self.wall = self.cpu = 0.0
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Count what happens meanwhile."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        yield
+        self.wall += time.perf_counter() - wall
+        self.cpu += time.process_time() - cpu
+
+
+def write(folder: Folder, count: int, states: list[torch.Tensor]) -> Clock:
+    """What writing ``count`` samples takes."""
     tokens = len(states[0])
     writer = SampleWriter(folder, list(range(len(states))), states[0].shape[1])
-    seconds = 0.0
+    clock = Clock()
     for index in range(count):
         # Moved by as many rows as files before: no two files are alike.
         moved = [layer.roll(index, 0) for layer in states]
         sample = Sample(index, index + 1, "", [index % 1000] * tokens, [1] * tokens)
-        began = time.perf_counter()
-        writer.write(sample, moved)
-        seconds += time.perf_counter() - began
-    began = time.perf_counter()
-    writer.commit()
-    return seconds + time.perf_counter() - began
+        with clock.running():
+            writer.write(sample, moved)
+    with clock.running():
+        writer.commit()
+    return clock
 
 
 def as_training(data: dict[str, Any]) -> None:
@@ -50,12 +69,13 @@ def as_training(data: dict[str, Any]) -> None:
     data["hidden_states"][-1].clone()
 
 
-def read(files: list[Path]) -> float:
-    """Seconds of loading the files and using what is in them."""
-    began = time.perf_counter()
-    for file in files:
-        as_training(sample_file.load(file, mapped=True))
-    return time.perf_counter() - began
+def read(files: list[Path]) -> Clock:
+    """What loading the files and using what is in them takes."""
+    clock = Clock()
+    with clock.running():
+        for file in files:
+            as_training(sample_file.load(file, mapped=True))
+    return clock
 
 
 def main() -> int:
@@ -73,7 +93,7 @@ def main() -> int:
     torch.set_num_threads(1)
     states = [torch.randn(options.tokens, options.hidden).bfloat16() for _ in range(options.layers)]
     count = max(1, round(options.gigabytes * 1e9 / (options.tokens * options.layers * options.hidden * 2)))
-    taken: dict[tuple[str, str], list[float]] = {}
+    taken: dict[tuple[str, str], list[Clock]] = {}
     with tempfile.TemporaryDirectory(prefix="aerie-bench-", dir=options.folder) as name:
         folders = {kind: Folder(Path(name) / kind, kind) for kind in FORMATS}
         for number in range(options.repeat):
@@ -88,10 +108,12 @@ def main() -> int:
         size = {kind: sum(file.stat().st_size for file in folders[kind].training_files()) for kind in FORMATS}
     print(f"{count} files, {size['pt'] / 1e9:.2f} GB, one thread, load {os.getloadavg()[0]:.1f}")
     measures = [what for kind, what in taken if kind == FORMATS[0]]
-    print(f"{'GB/s':<12}" + "".join(f"{what:>13}" for what in measures))
+    print(f"{'':<24}" + "".join(f"{what:>12}" for what in measures))
     for kind in FORMATS:
-        speeds = [size[kind] / statistics.median(taken[kind, what]) / 1e9 for what in measures]
-        print(f"{kind:<12}" + "".join(f"{speed:>13.2f}" for speed in speeds))
+        speeds = [size[kind] / statistics.median(one.wall for one in taken[kind, what]) / 1e9 for what in measures]
+        cpus = [statistics.median(one.cpu for one in taken[kind, what]) / size[kind] * 1e9 for what in measures]
+        for unit, numbers in (("GB/s", speeds), ("CPU s/GB", cpus)):
+            print(f"{kind:<12}{unit:<12}" + "".join(f"{number:>12.2f}" for number in numbers))
     return 0
 
 
