@@ -50,7 +50,7 @@ class Inputs:
         """The numbers for the report."""
         tally = self.data.tally
         return {
-            "data": self.data.description,
+            "format": self.data.description,
             "loss_mask": self.method,
             "unknown_roles": dict(tally.unknown_roles),
             "unread_keys": dict(tally.unread_keys),

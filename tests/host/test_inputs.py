@@ -117,7 +117,7 @@ def test_extraction_from_token_ids_without_a_tokenizer(extraction, tmp_path):
     parquet(extraction.data, rows)
     outcome = extraction.run(model=str(tmp_path / "bare"))
     assert not outcome.failed
-    assert outcome.data["data"] == "parquet: 6 token ids"
+    assert outcome.data["format"] == "parquet: 6 token ids"
     assert outcome.data["loss_mask"] == ("given with the token ids (1 rows without a mask: every token is trained on)")
     data = torch.load(extraction.output / "data_2.pt", weights_only=True)
     assert (data["input_ids"].tolist(), data["loss_mask"].tolist()) == ([7, 6, 7, 8], [0, 0, 1, 1])
