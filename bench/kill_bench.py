@@ -91,6 +91,9 @@ def start(spec: Path, home: Path) -> int:
     sys.stdout.flush()
     pid = os.fork()
     if pid:
+        # Until then it has none of the processes that are looked for by their session.
+        while os.getsid(pid) != pid:
+            time.sleep(0.001)
         return pid
     try:
         os.setsid()
