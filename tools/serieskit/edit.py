@@ -136,10 +136,14 @@ def _replace_document(directory: Path, document: str, new_file: Path) -> None:
         ) from error
 
 
-def relocate(content: bytes, one: diff.FileDiff) -> bytes:
-    """Apply a diff wherever its lines now are, if that is one place only. Raises ``CannotRunError`` otherwise."""
+def relocate(content: bytes, one: diff.FileDiff) -> tuple[bytes, list[int]]:
+    """Apply a diff wherever its lines now are, if that is one place only; return the result, and the places from 0.
+
+    Raises ``CannotRunError`` when a place is in doubt.
+    """
     lines = diff.split_lines(content)
-    moved = done = 0
+    taken: list[int] = []
+    moved = done = shift = 0
     for number, hunk in enumerate(one.hunks, 1):
         places = [place for place in diff.positions(lines, hunk.old) if place >= done]
         expected = hunk.index + moved
@@ -151,37 +155,60 @@ def relocate(content: bytes, one: diff.FileDiff) -> bytes:
             where = f"at lines {', '.join(str(p + 1) for p in places)}" if places else "nowhere"
             raise CannotRunError(f"{one.path}, hunk {number}: its lines are {where}; edit the patch by hand")
         lines[place : place + len(hunk.old)] = hunk.new
+        taken.append(place - shift)
+        shift += len(hunk.new) - len(hunk.old)
         done = place + len(hunk.new)
         moved = place + len(hunk.new) - len(hunk.old) - hunk.index
-    return b"".join(lines)
+    return b"".join(lines), taken
+
+
+def renumbered(text: str, parsed: diff.Patch, places: list[int]) -> str:
+    """A patch file whose hunks begin at ``places``, counted from 0; nothing else of it changes."""
+    hunks = [hunk for one in parsed.files for hunk in one.hunks]
+    shifts: list[int] = []
+    for one in parsed.files:
+        shift = 0
+        for hunk in one.hunks:
+            shifts.append(shift)
+            shift += hunk.new_count - hunk.old_count
+    numbers = iter(zip(hunks, places, shifts, strict=True))
+
+    def header(_match: re.Match[str]) -> str:
+        hunk, place, shift = next(numbers)
+        old = place + (1 if hunk.old_count else 0)
+        new = place + shift + (1 if hunk.new_count else 0)
+        sides = (("-", old, hunk.old_count), ("+", new, hunk.new_count))
+        return " ".join(["@@", *(f"{s}{at}{'' if count == 1 else f',{count}'}" for s, at, count in sides), "@@"])
+
+    return re.sub(r"(?m)^@@ -[\d,]+ \+[\d,]+ @@", header, text)
 
 
 def refresh(directory: Path, release: Release) -> list[str]:
     """Rewrite line numbers and digests after an edit of the series or for another release; return what changed.
 
-    All patches are computed before any is written.
+    All patches are computed before any is written. Raises ``SeriesError`` for a series that cannot be read, such as
+    one whose patches are not in the order of their numbers.
     """
     raw = read_raw(directory)
+    series = from_raw(raw)
     document = (directory / "series.yml").read_text(encoding="utf-8")
     now: dict[str, bytes] = {}
     new_texts: dict[str, str] = {}
-    ids = [entry["id"] for entry in raw["document"]["patches"]]
-    for name in ids:
-        parsed = diff.parse(raw["texts"][name].encode("utf-8"))
-        text = parsed.header
-        for one in parsed.files:
+    for patch in series.patches:
+        places: list[int] = []
+        for one in patch.parsed.files:
             before = now.get(one.path, release.read(one.path))
             if before is None:
-                raise CannotRunError(f"{name}: the release has no file {one.path}")
+                raise CannotRunError(f"{patch.id}: the release has no file {one.path}")
             try:
-                after = relocate(before, one)
+                now[one.path], taken = relocate(before, one)
             except CannotRunError as error:
-                raise CannotRunError(f"{name}: {error}") from None
-            text += unified(one.path, before, after)
-            now[one.path] = after
-        if text != raw["texts"][name]:
-            new_texts[name] = text
-    for path, digest in raw["document"]["files"].items():
+                raise CannotRunError(f"{patch.id}: {error}") from None
+            places += taken
+        text = renumbered(raw["texts"][patch.id], patch.parsed, places)
+        if text != raw["texts"][patch.id]:
+            new_texts[patch.id] = text
+    for path, digest in series.files.items():
         document = document.replace(f"{path}: {digest}", f"{path}: {release.digest(path)}")
     changed = [f"{name}.patch" for name in new_texts]
     for name, text in new_texts.items():

@@ -258,6 +258,13 @@ def apply(content: bytes, diff: FileDiff) -> bytes:
     return b"".join(result)
 
 
+def shift_near(lines: list[bytes], hunks: tuple[Hunk, ...], hunk: Hunk) -> int:
+    """How many lines the hunk nearest to ``hunk`` has moved, of those whose new lines stand in one place only."""
+    places = [(other, positions(lines, other.new)) for other in hunks]
+    sure = [(other.new_start, found[0] + 1) for other, found in places if len(found) == 1]
+    return min(((abs(start - hunk.new_start), now - start) for start, now in sure), default=(0, 0))[1]
+
+
 def recover(content: bytes, diffs: list[FileDiff]) -> bytes:
     """Take back whatever edits of ``diffs`` (in series order) are found in ``content``, anywhere.
 
@@ -269,6 +276,7 @@ def recover(content: bytes, diffs: list[FileDiff]) -> bytes:
         for hunk in reversed(fitted.hunks):
             found = positions(lines, hunk.new)
             if found:
-                _, nearest = min((abs(index + 1 - hunk.new_start), index) for index in found)
+                expected = hunk.new_start + shift_near(lines, fitted.hunks, hunk)
+                _, nearest = min((abs(index + 1 - expected), index) for index in found)
                 lines[nearest : nearest + len(hunk.new)] = hunk.old
     return b"".join(lines)

@@ -83,9 +83,12 @@ def drift(plan: DistPlan, file: FileState) -> Problem:
 
 def misfit(outcome: PatchState) -> Problem:
     """The patch does not belong to this release."""
+    moved = "refresh the series" in outcome.note
+    name = f"{outcome.patch.id}.patch"
+    mend = f"no line number is at fault: restore {name} if it is damaged, else edit it for this release"
     remedies = {
         fold.OBSOLETE: "drop the patch from the series, or say keep_when_obsolete: <reason>",
-        fold.CONFLICTS: "refresh the series against this release",
+        fold.CONFLICTS: "tools/series.py refresh writes its line numbers anew" if moved else mend,
         fold.MISSING: "the release has no such file: make the patch anew or drop it",
     }
     file = outcome.patch.paths[0]

@@ -267,6 +267,16 @@ def test_conflict_names_hunk_line_and_offset(env: Env) -> None:
         "demo/worker.py, hunk 1 (line 11): the lines are at line 8 instead (offset -3)"
         in result.checks.failed[0]["found"]
     )
+    assert result.checks.failed[0]["remedy"] == "tools/series.py refresh writes its line numbers anew"
+    env.assert_pristine()
+
+
+def test_a_damaged_patch_file_is_not_to_be_refreshed(env: Env) -> None:
+    maker = standard()
+    maker.texts["0002-second"] = maker.texts["0002-second"].replace("-worker_9 = 9", "-worker_9 = 8")
+    result = env.run(maker)
+    assert "line 9 should be 'worker_9 = 8' and is 'worker_9 = 9'" in result.checks.failed[0]["found"]
+    assert result.checks.failed[0]["remedy"].startswith("no line number is at fault: restore 0002-second.patch")
     env.assert_pristine()
 
 

@@ -215,6 +215,33 @@ def test_refresh_after_a_patch_was_dropped(checkout: Checkout, capsys: pytest.Ca
     assert checkout.lint(capsys) == (0, ["rewrote 0002-second.patch", "1 series, no fault"])
 
 
+def test_refresh_writes_nothing_but_line_numbers(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "0002-second"
+    # The same edit in two hunks that a diff would write as one, and a note behind the line numbers.
+    path, before = "demo/worker.py", PRISTINE["demo/worker.py"]
+    lines = before.decode().splitlines(keepends=True)
+    text = f"{HEADER}--- a/{path}\n+++ b/{path}\n@@ -8,2 +8,2 @@ class Worker\n {lines[7]}-{lines[8]}+worker_9 = 99\n"
+    text += f"@@ -10,2 +10,3 @@\n {lines[9]}+worker_10b = 1\n {lines[10]}"
+    checkout.maker.texts[name] = text
+    checkout.rewrite()
+    refresh = ["refresh", "--series", str(checkout.directory), "--wheel"]
+    assert command.main([*refresh, str(checkout.wheel)]) == 0
+    assert capsys.readouterr().out == "nothing to refresh\n"
+    wheel = other_release(checkout, "two", {**PRISTINE, path: b"# new\n" + before})
+    assert command.main([*refresh, wheel]) == 0
+    moved = text.replace("@@ -8,2 +8,2 @@", "@@ -9,2 +9,2 @@").replace("@@ -10,2 +10,3 @@", "@@ -11,2 +11,3 @@")
+    assert (checkout.directory / f"{name}.patch").read_text() == moved
+
+
+def test_refresh_refuses_patches_that_are_not_in_order(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
+    swap(checkout.maker)
+    checkout.rewrite()
+    before = {path: path.read_bytes() for path in checkout.directory.glob("*.*")}
+    assert command.main(["refresh", "--series", str(checkout.directory), "--wheel", str(checkout.wheel)]) == 2
+    assert "not in the order of their numbers" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in checkout.directory.glob("*.*")} == before
+
+
 def test_refresh_never_guesses_between_two_places(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
     twice = b"# new\n" + PRISTINE["demo/worker.py"] + PRISTINE["demo/worker.py"]
     wheel = other_release(checkout, "two", {**PRISTINE, "demo/worker.py": twice})
