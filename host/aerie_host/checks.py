@@ -75,6 +75,8 @@ def failure_message(checks: Checks) -> str:
     """One line that says how many checks failed and what to do about the first."""
     if not len(checks):
         return "no check was run: a run that checked nothing proves nothing"
+    if not checks.failed:
+        return f"0 of {len(checks)} checks failed"
     first = checks.failed[0]
     text = (
         f"{len(checks.failed)} of {len(checks)} checks failed: {first['name']}: "
