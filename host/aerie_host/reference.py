@@ -7,7 +7,7 @@ final norm, which would hide the very mistake that is looked for.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -40,6 +40,17 @@ def decoder_layers(model: Any) -> torch.nn.ModuleList:
     raise JobError(f"{type(model).__name__}: no decoder layers where Transformers' text models keep them")
 
 
+class Nearest(NamedTuple):
+    """What a state is closest to, and the relative distances of its median and of its worst row from that."""
+
+    name: str
+    median: float
+    worst: float
+
+
+NOTHING = Nearest("", 0.0, 0.0)
+
+
 @dataclass(frozen=True)
 class Forward:
     """One sequence through the model: everything a captured state can be, float32 on the CPU.
@@ -48,18 +59,23 @@ class Forward:
         layers: output of each decoder layer, ``[layers, seq, hidden]``.
         embedding: input of the first decoder layer, ``[seq, hidden]``.
         final: output of the last decoder layer after the final norm, ``[seq, hidden]``.
+        updates: what each decoder layer adds last to its residual, ``[layers, seq, hidden]``; where it was asked for.
     """
 
     layers: torch.Tensor
     embedding: torch.Tensor
     final: torch.Tensor
+    updates: torch.Tensor | None = None
 
-    def nearest(self, state: torch.Tensor) -> str:
-        """Name what ``state`` ``[seq, hidden]`` is closest to, by its median row."""
-        candidates = {f"layer {number}": rows for number, rows in enumerate(self.layers)}
-        candidates |= {"the embedding": self.embedding, "the final norm": self.final}
-        medians = {name: float(row_errors(state, rows).median()) for name, rows in candidates.items()}
-        return min(medians, key=lambda name: medians[name])
+    def nearest(self, state: torch.Tensor) -> Nearest:
+        """Find what ``state`` ``[seq, hidden]`` is closest to, by its median row."""
+        candidates = {f"the output of layer {number}": rows for number, rows in enumerate(self.layers)}
+        candidates |= {"the embedding": self.embedding, "the output of the final norm": self.final}
+        for number, rows in enumerate(self.updates if self.updates is not None else ()):
+            candidates[f"the update of layer {number} without its residual"] = rows
+        errors = {name: row_errors(state, rows).nan_to_num(torch.inf, torch.inf) for name, rows in candidates.items()}
+        name = min(errors, key=lambda one: float(errors[one].median()))
+        return Nearest(name, float(errors[name].median()), float(errors[name].amax()))
 
 
 class ReferenceModel:
@@ -70,10 +86,16 @@ class ReferenceModel:
         dtype: of the weights and of the arithmetic.
         device: where it computes.
         trust_remote_code: run code that comes with the checkpoint.
+        updates: keep what each layer adds to its residual, too.
     """
 
     def __init__(
-        self, checkpoint: Path | str, dtype: torch.dtype, device: str = "cpu", trust_remote_code: bool = False
+        self,
+        checkpoint: Path | str,
+        dtype: torch.dtype,
+        device: str = "cpu",
+        trust_remote_code: bool = False,
+        updates: bool = False,
     ) -> None:
         from transformers import AutoModelForCausalLM
 
@@ -84,24 +106,36 @@ class ReferenceModel:
         self.model.to(device).eval()
         self._device = device
         self._states: list[torch.Tensor] = []
+        self._updates: list[torch.Tensor] = []
         for layer in decoder_layers(self.model):
-            layer.register_forward_hook(self._keep)
+            layer.register_forward_hook(self._keep(self._states))
+            # A layer adds last what its feed-forward part gives, in some models after one more norm.
+            last = getattr(layer, "post_feedforward_layernorm", None) or getattr(layer, "mlp", None)
+            if updates and last is not None:
+                last.register_forward_hook(self._keep(self._updates))
 
-    def _keep(self, _layer: torch.nn.Module, _inputs: Any, output: Any) -> None:
-        state = output[0] if isinstance(output, tuple) else output
-        self._states.append(state.reshape(-1, state.shape[-1]).float())
+    @staticmethod
+    def _keep(states: list[torch.Tensor]) -> Any:
+        def hook(_layer: torch.nn.Module, _inputs: Any, output: Any) -> None:
+            state = output[0] if isinstance(output, tuple) else output
+            states.append(state.reshape(-1, state.shape[-1]).float())
+
+        return hook
 
     def forward(self, input_ids: list[int]) -> Forward:
         """Run one sequence through the model."""
         self._states.clear()
+        self._updates.clear()
         with torch.inference_mode():
             output = self.model(
                 torch.tensor([input_ids], device=self._device), use_cache=False, output_hidden_states=True
             )
         layers = torch.stack(self._states).cpu()
+        updates = torch.stack(self._updates).cpu() if self._updates else None
         self._states.clear()
+        self._updates.clear()
         embedding, final = output.hidden_states[0][0], output.hidden_states[-1][0]
-        return Forward(layers, embedding.float().cpu(), final.float().cpu())
+        return Forward(layers, embedding.float().cpu(), final.float().cpu(), updates)
 
 
 def row_errors(states: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
@@ -131,7 +165,7 @@ class Difference:
     median: float = 0.0
     worst: float = 0.0
     row: int = 0
-    nearest: str = ""
+    nearest: Nearest = NOTHING
     unfit: str = ""
 
 
@@ -142,7 +176,7 @@ def measure(where: str, state: torch.Tensor, exact: Forward, layer: int) -> Diff
         return Difference(where, layer, unfit=f"shape {list(state.shape)}, wanted {list(wanted.shape)}")
     if state.dtype != torch.bfloat16:
         return Difference(where, layer, unfit=f"{state.dtype}, wanted torch.bfloat16")
-    errors = row_errors(state, wanted).nan_to_num(torch.inf)
+    errors = row_errors(state, wanted).nan_to_num(torch.inf, torch.inf)
     row = int(errors.argmax())
     return Difference(where, layer, len(errors), float(errors.median()), float(errors[row]), row, exact.nearest(state))
 
@@ -176,10 +210,15 @@ class Rounding:
             return f"{where}: {one.unfit}"
         if one.worst <= self.row_bound(one.layer) and one.median <= self.median_bound(one.layer):
             return ""
-        if one.nearest != f"layer {one.layer}":
-            near = one.nearest in (f"layer {one.layer - 1}", f"layer {one.layer + 1}")
-            note = ": off by one" if near else ""
-            return f"{where}: saved as layer {one.layer}, nearest to the output of {one.nearest}{note}"
+        name, median, worst = one.nearest
+        # The nearest tells of a mix-up only where rounding, of whichever layer it is, explains what is left.
+        largest = ROUNDINGS * max(self.worst) + UNIT_ROUNDOFF
+        if name != f"the output of layer {one.layer}" and median <= largest:
+            note = ": off by one" if name in (f"the output of layer {one.layer + step}" for step in (-1, 1)) else ""
+            verb = "equals" if worst <= largest else "nearest to"
+            return f"{where}: saved as layer {one.layer}, {verb} {name}{note}"
+        if one.worst == float("inf"):
+            return f"{where}: row {one.row} holds what is no number, or infinity"
         if one.worst > self.row_bound(one.layer):
             bound = self.row_bound(one.layer)
             return f"{where}: row {one.row} differs by {one.worst:.1%}, rounding explains {bound:.1%}"

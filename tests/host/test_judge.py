@@ -87,7 +87,7 @@ def test_states_of_the_next_layer_are_said_to_be_off_by_one(damaged, extraction,
     found = reference_failures(extraction, damaged, lambda data: shifted(data, model))
     assert (
         found["layer 2 equals Transformers"]
-        == "data_1.pt, layer 2: saved as layer 2, nearest to the output of layer 3: off by one"
+        == "data_1.pt, layer 2: saved as layer 2, equals the output of layer 3: off by one"
     )
     assert "layer 5 equals Transformers" not in found
 
@@ -102,7 +102,7 @@ def test_states_after_the_final_norm_are_told_from_those_before(damaged, extract
     found = reference_failures(extraction, damaged, normed)
     assert (
         found["layer 5 equals Transformers"]
-        == "data_1.pt, layer 5: saved as layer 5, nearest to the output of the final norm"
+        == "data_1.pt, layer 5: saved as layer 5, equals the output of the final norm"
     )
 
 

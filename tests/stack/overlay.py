@@ -37,7 +37,7 @@ class Environment:
         """Where the environment keeps its packages."""
         return next((self.path / "lib").glob("python3.*/site-packages"))
 
-    def run(self, arguments: list[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
+    def run(self, arguments: list[str], stdin: str = "", timeout: float = 300) -> subprocess.CompletedProcess[str]:
         """Run the environment's Python with the host program importable."""
         places = [str(place) for place in (self.overlay, ROOT / "host") if place]
         return subprocess.run(
@@ -46,18 +46,21 @@ class Environment:
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=timeout,
             env={**os.environ, **CPU, "PYTHONPATH": os.pathsep.join(places)},
         )
 
-    def battery(self, out: Path, architecture: str = "llama") -> tuple[dict[str, Any], str]:
-        """Run the truth battery; return its report (empty when it crashed) and what it printed."""
+    def battery(
+        self, out: Path, architecture: str = "llama", cases: tuple[str, ...] = ()
+    ) -> tuple[dict[str, Any], str]:
+        """Run the truth battery, or some of its cases; return its report (empty after a crash) and what it printed."""
         job = {
             "architecture": architecture,
             "seed": 1,
             "tensor_parallel_size": 1,
             "small": False,
             "device": "cpu",
+            "cases": cases,
             "out": str(out),
         }
         done = self.run(["-m", "aerie_host.truth.engine"], json.dumps(job))
@@ -73,18 +76,24 @@ def read_series(name: str) -> series.Series:
     return series.from_raw(series.read_directory(PATCHES / name, yaml.safe_load))
 
 
-def without(environment: Environment, name: str, patch_id: str, folder: Path) -> Environment:
-    """The environment as it is, less one patch of the series ``name``."""
+def without(
+    environment: Environment, name: str, patch_id: str, folder: Path, also: tuple[str, ...] = ()
+) -> Environment:
+    """The environment as it is, less one patch of the series ``name``, and ``also`` others of it."""
     found = read_series(name)
-    patch = next(one for one in found.patches if one.id == patch_id)
+    patches = [one for one in found.patches if one.id in (patch_id, *also)]
+    assert len(patches) == 1 + len(also)
     site = environment.site_packages
-    for package in {Path(one.path).parts[0] for one in patch.parsed.files}:
+    edits: dict[str, list[diff.FileDiff]] = {}
+    for one in (one for patch in patches for one in patch.parsed.files):
+        edits.setdefault(one.path, []).append(one)
+    for package in {Path(path).parts[0] for path in edits}:
         # links, not copies: vLLM is large; the patched files alone are replaced
         shutil.copytree(site / package, folder / package, copy_function=os.symlink)
-    for one in patch.parsed.files:
-        place = folder / one.path
+    for path, diffs in edits.items():
+        place = folder / path
         before = place.read_bytes()
-        after = diff.recover(before, [one])
+        after = diff.recover(before, diffs)
         assert after != before, f"{patch_id} is not applied in {environment.path}"
         place.unlink()
         place.write_bytes(after)

@@ -5,6 +5,7 @@ Real vLLM, real speculators; the catalogue (docs/faults.md) names these tests.
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,32 @@ def test_without_0010_rows_by_request(battery: Any) -> None:
     # A later patch reads rows by the requests that this one lists; what is silent on its own is loud in the series.
     assert not report
     assert "NameError: name 'request_ids' is not defined" in log
+
+
+def test_fault_14_alone_is_silent(environment: Environment, tmp_path: Path) -> None:
+    """Every crash mended as for the worker that speculators brings, and rows still found by a running offset."""
+    reverted = without(
+        environment,
+        "speculators-0.3.0",
+        "0010-rows-by-request",
+        tmp_path / "overlay",
+        also=("0008-capture-by-hooks", "0016-shared-memory"),
+    )
+    assert reverted.overlay is not None
+    worker = reverted.overlay / "speculators/data_generation/custom_worker.py"
+    text = worker.read_text()
+    worker.unlink()
+    budget = "    def _kv_cache_budget(self, fraction):\n        return self.cache_config.cpu_kvcache_space_bytes\n"
+    worker.write_text(text.replace("self.get_input_embeddings(", "self.embed_input_ids(") + "\n" + budget)
+    done = reverted.run([str(ROOT / "tests/stack/rows_by_offset.py"), str(tmp_path)])
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["alone"] == [2000] * 6
+    # A step takes 8,192 tokens: the fifth prompt loses all but 192 of its rows and gets those of the sixth instead.
+    assert found["rows"] == [2000] * 5 + [192]
+    assert found["owners"][3] == [0, 0, 0, 2000, 0, 0]
+    assert found["owners"][4] == [0, 0, 0, 0, 192, 1808]
+    assert found["owners"][5] == [0, 0, 0, 0, 0, 192]
 
 
 def test_without_0011_layer_ids_not_empty(environment: Environment, tmp_path: Path) -> None:

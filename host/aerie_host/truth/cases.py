@@ -1,30 +1,52 @@
-"""Batches that have broken extraction before, drawn from a seed."""
+"""Cases that have broken extraction before, drawn from a seed."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import Literal
 
-from aerie_host.truth.checkpoints import END_OF_SEQUENCE, VOCABULARY
+from aerie_host.truth.checkpoints import END_OF_SEQUENCE, LAYERS, VOCABULARY
+from aerie_host.truth.names import NAMES
+
+# How a case is asked: in one call of ``generate``; in a call for each sequence; streamed to files, as an extraction
+# does. Before the ones "after", a call of the same kind is broken off half-way.
+Way = Literal["call", "alone", "files", "call after", "files after"]
 
 
 @dataclass(frozen=True)
-class Batch:
-    """One call of ``generate``: why it is asked, and the token ids of each sequence."""
+class Case:
+    """Token ids of sequences, and how they are asked for."""
 
-    name: str
+    key: str
     sequences: list[list[int]]
+    way: Way = "call"
+
+    @property
+    def name(self) -> str:
+        """What a report calls it."""
+        return NAMES[self.key]
+
+
+def layer_ids(seed: int) -> list[int]:
+    """Layers to ask for: out of order, one twice, the first and the last among them. A set of them would lose that."""
+    draw = random.Random(seed)  # noqa: S311 - test data, not a secret
+    twice = draw.randrange(1, LAYERS - 1)
+    while True:
+        asked = draw.sample([0, LAYERS - 1, twice, twice], 4)
+        if asked != sorted(asked):
+            return asked
 
 
 def _tokens(draw: random.Random, count: int) -> list[int]:
     return [draw.randrange(END_OF_SEQUENCE + 1, VOCABULARY) for _ in range(count)]
 
 
-def batches(seed: int, max_length: int, concurrent: int, block: int, budget: int) -> list[Batch]:
-    """Return the batches in the order in which one generator is to be asked for them.
+def cases(seed: int, max_length: int, concurrent: int, block: int, budget: int) -> list[Case]:
+    """Return the cases in the order in which one generator is to be asked for them.
 
     Args:
-        seed: draws lengths and tokens; the same seed gives the same batches.
+        seed: draws lengths, prefixes and tokens; the same seed gives the same cases.
         max_length: the longest sequence that the engine takes whole.
         concurrent: the engine's limit of sequences in one step.
         block: tokens in a block of the key/value cache: prefixes are shared around its multiples.
@@ -33,22 +55,33 @@ def batches(seed: int, max_length: int, concurrent: int, block: int, budget: int
     """
     draw = random.Random(seed)  # noqa: S311 - test data, not a secret
     prefix = _tokens(draw, 8 * block)
-    shared = [prefix[:length] + _tokens(draw, draw.randrange(0, 40)) for length in (
-        1, block - 1, block, block + 1, 3 * block, 4 * block + 5, 8 * block,
-    )]  # fmt: skip
+    edges = [blocks * block + draw.choice((-1, 0, 1)) for blocks in draw.sample(range(1, 8), 3)]
+    within = [draw.randrange(2, 8 * block) for _ in range(2)]
+    shared = [prefix[:length] + _tokens(draw, draw.randrange(40)) for length in (1, *edges, *within, 8 * block)]
     twice = _tokens(draw, 3 * block + 1)
     # The end-of-sequence token inside a prompt must not end it.
     ending = [*_tokens(draw, 20), END_OF_SEQUENCE, *_tokens(draw, 20)]
-    many = [_tokens(draw, draw.choice((1, 2, 7, 42, 46, 43, 45, 37, 48))) for _ in range(concurrent + 5)]
-    long = [_tokens(draw, max_length) for _ in range(budget // max_length + 2)]
     mixed = [*shared, twice, ending, [7], list(twice), *_varied(draw, max_length)]
+    # A sequence that gets the rows of another shows in its shape, unless both are as long.
+    length = draw.randrange(2, 3 * block)
+    order = [_tokens(draw, length) for _ in range(12)]
+    many = [_tokens(draw, draw.randrange(1, 49)) for _ in range(concurrent + 5)]
+    long = [_tokens(draw, max_length) for _ in range(budget // max_length + 2)]
+    one = [_tokens(draw, 97)]
+    over_budget = [*long, *many[:3]]
+    short = [[5, 6, 7]]
     return [
-        Batch("one sequence", [_tokens(draw, 97)]),
-        Batch("shared prefixes, equal sequences, mixed lengths", mixed),
-        Batch("the same call again", mixed),
-        Batch("more sequences than the engine runs at once", many),
-        Batch("more tokens than one step takes", [*long, *many[:3]]),
-        Batch("one short sequence after a large call", [[5, 6, 7]]),
+        Case("one", one),
+        Case("mixed", mixed),
+        Case("again", mixed),
+        Case("order", order),
+        Case("many", many),
+        Case("budget", over_budget),
+        Case("short", short),
+        Case("files", [*one, *mixed, *mixed, *order, *many, *over_budget, *short], "files"),
+        Case("failed", [*one, *shared[:3]], "call after"),
+        Case("alone", mixed[:9], "alone"),
+        Case("files_failed", mixed[:9], "files after"),
     ]
 
 

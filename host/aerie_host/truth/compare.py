@@ -1,20 +1,21 @@
-"""Hold a batch against the reference, and find whose rows a wrong state holds."""
+"""Hold a case against the reference, and find whose rows a wrong state holds."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+import torch
 
 from aerie_host.reference import Difference, Forward, Rounding, measure, row_errors
 
-if TYPE_CHECKING:
-    import torch
+# A search through every row of every sequence: for the findings that are shown, not for thousands.
+SEARCHED = 5
 
 
 @dataclass
 class Comparison:
-    """One batch compared.
+    """One case compared.
 
     Attributes:
         findings: a sentence for each state that is not what was asked for.
@@ -57,7 +58,9 @@ def compare(
                 result.layers[layer] = max(result.layers.get(layer, 0.0), one.worst)
             problem = rounding.problem(one)
             if problem:
-                result.findings.append(problem + _whose(one, state, exact, index, rounding))
+                if not one.unfit and len(result.findings) < SEARCHED:
+                    problem = _whose(one, state, exact, index, rounding) or problem
+                result.findings.append(problem)
             elif one.rows:
                 result.largest = max(result.largest, one.worst)
                 result.share = max(result.share, one.worst / rounding.row_bound(layer))
@@ -65,13 +68,22 @@ def compare(
 
 
 def _whose(one: Difference, state: torch.Tensor, exact: list[Forward], index: int, rounding: Rounding) -> str:
-    """Name the other sequence whose state it is, where there is one."""
+    """Say which other sequence's state it is, or what other row its worst row is; empty when none."""
     for other, forward in enumerate(exact):
-        if one.unfit or other == index or forward.layers.shape != exact[index].layers.shape:
+        if other == index or forward.layers.shape != exact[index].layers.shape:
             continue
         for layer, rows in enumerate(forward.layers):
-            if float(row_errors(state, rows).amax()) <= rounding.row_bound(layer):
-                return f"; it is layer {layer} of sequence {other}"
+            if float(row_errors(state, rows).nan_to_num(torch.inf, torch.inf).amax()) <= rounding.row_bound(layer):
+                return f"{one.where}, layer {one.layer}: holds layer {layer} of sequence {other}"
+    bound = rounding.row_bound(one.layer)
+    if one.nearest.worst <= bound:
+        return ""
+    for other, forward in enumerate(exact):
+        errors = row_errors(state[one.row], forward.layers[one.layer]).nan_to_num(torch.inf, torch.inf)
+        row = int(errors.argmin())
+        if float(errors[row]) <= bound:
+            owner = "the same sequence" if other == index else f"sequence {other}"
+            return f"{rounding.problem(one)}: it is row {row} of {owner}"
     return ""
 
 

@@ -5,30 +5,128 @@ An engine that is done does not give back all it took; the next architecture get
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from aerie_host.reference import Forward, ReferenceModel, Rounding
-from aerie_host.truth.cases import Batch, batches
-from aerie_host.truth.checkpoints import ARCHITECTURES, LAYERS, VOCABULARY, build
+from aerie_host.truth.cases import Case, cases, layer_ids
+from aerie_host.truth.checkpoints import LAYERS, VOCABULARY, build
 from aerie_host.truth.compare import Comparison, compare, separation
 from aerie_host.truth.files import through_files
+from aerie_host.truth.names import ASKED_FOR, CALLS, NAMES, SMALL
 
-# Not in order, one twice, the first and the last among them: what a set of layers would lose.
-LAYER_IDS = [3, 0, LAYERS - 1, 3]
 MAX_LENGTH = 384
+BLOCK = 16
 SMALL_STEP_TOKENS = 192
 SMALL_PIECE_TOKENS = 64
 SMALL_CACHE_TOKENS = 512
 
 
-def _generator(checkpoint: str, tensor_parallel_size: int, small: bool) -> Any:
+class Asked(NamedTuple):
+    """A case with what came back: per sequence and layer asked a tensor, and what else was wrong."""
+
+    case: Case
+    states: list[list[torch.Tensor]]
+    wrong: list[str]
+
+
+class BrokenOffError(Exception):
+    """Ends a call half-way, as an error or a signal would."""
+
+
+class Watch:
+    """Stands before the scheduler: counts what it does, and breaks a call off when told to."""
+
+    def __init__(self, generator: Any) -> None:
+        self.counts = {"steps": 0, "split": 0, "preempted": 0}
+        self._scheduler = generator.scheduler
+        self._schedule = generator.scheduler.schedule
+        self._break_in = 0
+        generator.scheduler.schedule = self._watched
+
+    def _watched(self) -> Any:
+        if self._break_in:
+            self._break_in -= 1
+            if not self._break_in:
+                raise BrokenOffError
+        output = self._schedule()
+        # A run that split nothing cannot claim to have tested it.
+        self.counts["steps"] += 1
+        for request_id, tokens in output.num_scheduled_tokens.items():
+            self.counts["split"] += tokens < self._scheduler.requests[request_id].num_prompt_tokens
+        self.counts["preempted"] += len(output.preempted_req_ids or ())
+        return output
+
+    def broken_off(self, call: Any) -> list[str]:
+        """Make a call that ends in its second step; say so when it does not."""
+        self._break_in = 2
+        with contextlib.suppress(BrokenOffError):
+            call()
+        left, self._break_in = self._break_in, 0
+        return ["the call that was to be broken off had no second step"] if left else []
+
+
+class Battery:
+    """A generator, and the ways to ask it."""
+
+    def __init__(self, generator: Any, layers: list[int], folder: Path) -> None:
+        self.generator = generator
+        self.watch = Watch(generator)
+        self._layers = layers
+        self._folder = folder
+
+    def ask(self, case: Case, large: list[list[int]]) -> Asked:
+        """Ask for a case; ``large`` takes more than one step and is for calls that are to be broken off."""
+        kind, _, after = case.way.partition(" ")
+        ask = {"call": self._call, "alone": self._alone, "files": self._files}[kind]
+        broken = self.watch.broken_off(lambda: ask(large, "broken")) if after else []
+        states, wrong = ask(case.sequences, case.key)
+        return Asked(case, states, broken + wrong)
+
+    def _call(self, sequences: list[list[int]], _name: str) -> tuple[list[list[torch.Tensor]], list[str]]:
+        results = self.generator.generate([list(sequence) for sequence in sequences])
+        wrong = []
+        for index, (result, sequence) in enumerate(zip(results, sequences, strict=False)):
+            got = result["input_ids"].tolist()
+            if got == sequence[: len(got)] != sequence:
+                wrong.append(f"result {index} holds {len(got)} of {len(sequence)} token ids")
+            elif got != sequence:
+                wrong.append(f"result {index} holds the token ids of another sequence")
+        return [result["hidden_states"] for result in results], wrong
+
+    def _alone(self, sequences: list[list[int]], name: str) -> tuple[list[list[torch.Tensor]], list[str]]:
+        answers = [self._call([sequence], name) for sequence in sequences]
+        return [states[0] for states, _ in answers], [finding for _, wrong in answers for finding in wrong]
+
+    def _files(self, sequences: list[list[int]], name: str) -> tuple[list[list[torch.Tensor]], list[str]]:
+        return through_files(self.generator, sequences, self._layers, self._folder / name)
+
+    def refusals(self) -> list[str]:
+        """Calls that must fail, and must leave the engine fit for the next call."""
+        findings = []
+        for name, sequences in (
+            ("an empty batch", []),
+            ("an empty sequence", [[5, 6], []]),
+            ("a token outside the vocabulary", [[5, VOCABULARY]]),
+            ("a negative token", [[-1, 5]]),
+        ):
+            try:
+                self.generator.generate(sequences)
+            except ValueError:
+                continue
+            findings.append(f"{name} is accepted")
+        return findings
+
+
+def _generator(checkpoint: str, layers: list[int], tensor_parallel_size: int, small: bool) -> Any:
     from speculators.data_generation import vllm_hidden_states_generator as module
 
     class Small(module.VllmHiddenStatesGenerator):  # type: ignore[misc]
@@ -45,7 +143,7 @@ def _generator(checkpoint: str, tensor_parallel_size: int, small: bool) -> Any:
     kind = Small if small else module.VllmHiddenStatesGenerator
     return kind(
         checkpoint,
-        layer_ids=LAYER_IDS,
+        layer_ids=layers,
         # one position is kept for the token that a prefill samples
         max_model_len=MAX_LENGTH + 1,
         gpu_memory_utilization=0.5,
@@ -53,121 +151,32 @@ def _generator(checkpoint: str, tensor_parallel_size: int, small: bool) -> Any:
     )
 
 
-def _watch(generator: Any) -> dict[str, int]:
-    """Count what the scheduler does, so that a run that split nothing cannot claim to have tested it."""
-    counts = {"steps": 0, "split": 0, "preempted": 0}
-    schedule = generator.scheduler.schedule
+def run(job: dict[str, Any]) -> dict[str, Any]:
+    """Build the checkpoint, run the battery, and return findings and figures as plain data.
 
-    def counted() -> Any:
-        output = schedule()
-        counts["steps"] += 1
-        for request_id, tokens in output.num_scheduled_tokens.items():
-            counts["split"] += tokens < generator.scheduler.requests[request_id].num_prompt_tokens
-        counts["preempted"] += len(output.preempted_req_ids or ())
-        return output
-
-    generator.scheduler.schedule = counted
-    return counts
-
-
-def _ask(generator: Any, batch: Batch) -> tuple[list[list[torch.Tensor]], list[str]]:
-    results = generator.generate([list(sequence) for sequence in batch.sequences])
-    wrong = [
-        f"result {index} holds the token ids of another sequence"
-        for index, (result, sequence) in enumerate(zip(results, batch.sequences, strict=False))
-        if result["input_ids"].tolist() != sequence
-    ]
-    return [result["hidden_states"] for result in results], wrong
-
-
-def _refusals(generator: Any) -> list[str]:
-    """Calls that must fail, and must leave the engine fit for the next call."""
-    findings = []
-    for name, sequences in (
-        ("an empty batch", []),
-        ("an empty sequence", [[5, 6], []]),
-        ("a token outside the vocabulary", [[5, VOCABULARY]]),
-        ("a negative token", [[-1, 5]]),
-    ):
-        try:
-            generator.generate(sequences)
-        except ValueError:
-            continue
-        findings.append(f"{name} is accepted")
-    return findings
-
-
-def run(architecture: str, seed: int, tensor_parallel_size: int, small: bool, device: str) -> dict[str, Any]:
-    """Build the checkpoint, run the battery, and return findings and figures as plain data."""
+    Args:
+        job: architecture, seed, tensor_parallel_size, small (step and cache), device, and cases: keys of those to ask
+            for, all that are meant for the job when empty.
+    """
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="aerie-truth-") as folder:
-        checkpoint, decoder = build(architecture, Path(folder))
-        generator = _generator(str(checkpoint), tensor_parallel_size, small)
-        counts = _watch(generator)
-        budget = generator.vllm_config.scheduler_config.max_num_batched_tokens
+    if job["device"] == "cpu" and job["tensor_parallel_size"] > 1:
+        # vLLM wants a memory node for each rank to bind its threads to; a small machine has one.
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    layers = layer_ids(job["seed"])
+    keys = [key for key in job["cases"] or [*NAMES, *CALLS] if key in SMALL or not job["small"]]
+    with tempfile.TemporaryDirectory(prefix="aerie-truth-") as name:
+        folder = Path(name)
+        checkpoint, decoder = build(job["architecture"], folder)
+        battery = Battery(
+            _generator(str(checkpoint), layers, job["tensor_parallel_size"], job["small"]), layers, folder
+        )
         ready = time.monotonic()
-        float32 = ReferenceModel(decoder, torch.float32, device)
-        bfloat16 = ReferenceModel(decoder, torch.bfloat16, device)
-        at_once = generator.vllm_config.scheduler_config.max_num_seqs
-        plan = batches(seed, MAX_LENGTH, at_once, 16, min(budget, 8192))
-        if small:
-            plan = plan[1:2] + plan[4:]
-        asked: list[tuple[Batch, list[list[torch.Tensor]], list[str]]] = []
-        for batch in plan:
-            states, wrong = _ask(generator, batch)
-            asked.append((batch, states, wrong))
-        streamed = Batch("streamed to files", [sequence for batch in plan for sequence in batch.sequences])
-        asked.append((streamed, *through_files(generator, streamed.sequences, LAYER_IDS, Path(folder) / "files")))
-        refusals = _refusals(generator)
-        again = Batch("after calls that failed", plan[0].sequences)
-        asked.append((again, *_ask(generator, again)))
-        cut = generator.generate([[5] * (MAX_LENGTH + 10)])[0]
-        lone = Batch("one by one", plan[0 if small else 1].sequences[:9])
-        alone = [_ask(generator, Batch(lone.name, [sequence])) for sequence in lone.sequences]
-        asked.append((lone, [states[0] for states, _ in alone], [finding for _, wrong in alone for finding in wrong]))
-        again = Batch("streamed to files again", lone.sequences)
-        asked.append((again, *through_files(generator, again.sequences, LAYER_IDS, Path(folder) / "again")))
+        report: dict[str, Any] = {key: job[key] for key in ("architecture", "seed", "tensor_parallel_size")}
+        report |= {"small_cache": job["small"], "layer_ids": layers, "max_length": MAX_LENGTH}
+        asked = _ask_all(battery, job["seed"], keys, report)
         captured = time.monotonic()
-        exact: dict[tuple[int, ...], Forward] = {}
-        rounding = Rounding()
-        for sequence in (sequence for batch, _, _ in asked for sequence in batch.sequences):
-            if tuple(sequence) not in exact:
-                exact[tuple(sequence)] = float32.forward(sequence)
-                rounding.add(bfloat16.forward(sequence), exact[tuple(sequence)])
-        report: dict[str, Any] = {
-            "architecture": architecture,
-            "tensor_parallel_size": tensor_parallel_size,
-            "small_cache": small,
-            "bounds": [rounding.row_bound(layer) for layer in range(LAYERS)],
-            "separation": separation(list(exact.values())),
-            "refusals": refusals,
-            "scheduler": counts,
-            "truncated_to": len(cut["input_ids"]),
-            "max_length": MAX_LENGTH,
-            "batches": [],
-            "layers": [],
-        }
-        worst: dict[int, float] = {}
-        for batch, states, wrong in asked:
-            wanted = [exact[tuple(sequence)] for sequence in batch.sequences]
-            result: Comparison = compare(states, wanted, LAYER_IDS, rounding)
-            for layer, largest in result.layers.items():
-                worst[layer] = max(worst.get(layer, 0.0), largest)
-            report["batches"].append(
-                {
-                    "name": batch.name,
-                    "sequences": len(batch.sequences),
-                    "tokens": sum(map(len, batch.sequences)),
-                    "rows": result.rows,
-                    "largest": result.largest,
-                    "share_of_bound": result.share,
-                    "findings": wrong + result.findings,
-                }
-            )
-        report["layers"] = [
-            {"layer": layer, "worst": largest, "bound": rounding.row_bound(layer)}
-            for layer, largest in sorted(worst.items())
-        ]
+        report["batches"] = _compare_all(asked, decoder, job["device"], layers, report)
+        report["scheduler"] = battery.watch.counts
         report["seconds"] = {
             "start": ready - started,
             "capture": captured - ready,
@@ -176,13 +185,68 @@ def run(architecture: str, seed: int, tensor_parallel_size: int, small: bool, de
         return report
 
 
-def main() -> None:
-    """Read the job from standard input; write the report to the file it names."""
-    job = json.load(sys.stdin)
-    report = run(job["architecture"], job["seed"], job["tensor_parallel_size"], job["small"], job["device"])
-    Path(job["out"]).write_text(json.dumps(report), encoding="utf-8")
+def _ask_all(battery: Battery, seed: int, keys: list[str], report: dict[str, Any]) -> list[Asked]:
+    scheduler = battery.generator.vllm_config.scheduler_config
+    plan = cases(seed, MAX_LENGTH, scheduler.max_num_seqs, BLOCK, min(scheduler.max_num_batched_tokens, 8192))
+    large = next(case.sequences for case in plan if case.key == "budget")
+    asked = []
+    for case in plan:
+        if case.key == "failed" and "bad_calls" in keys:
+            print(f"{ASKED_FOR}calls that must be refused", flush=True)
+            report["refusals"] = battery.refusals()
+        if case.key in keys:
+            print(f"{ASKED_FOR}{case.name}", flush=True)
+            asked.append(battery.ask(case, large))
+    if "over" in keys:
+        print(f"{ASKED_FOR}a sequence over the maximum", flush=True)
+        report["truncated_to"] = len(battery.generator.generate([[5] * (MAX_LENGTH + 10)])[0]["input_ids"])
+    print(f"{ASKED_FOR}a comparison with Transformers", flush=True)
+    return asked
+
+
+def _compare_all(
+    asked: list[Asked], decoder: Path, device: str, layers: list[int], report: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Hold the cases against float32 forwards; add bounds, separation and distances to the report."""
+    float32 = ReferenceModel(decoder, torch.float32, device, updates=True)
+    bfloat16 = ReferenceModel(decoder, torch.bfloat16, device)
+    exact: dict[tuple[int, ...], Forward] = {}
+    rounding = Rounding()
+    for sequence in (sequence for one in asked for sequence in one.case.sequences):
+        if tuple(sequence) not in exact:
+            exact[tuple(sequence)] = float32.forward(sequence)
+            rounding.add(bfloat16.forward(sequence), exact[tuple(sequence)])
+    if exact:
+        report["bounds"] = [rounding.row_bound(layer) for layer in range(LAYERS)]
+        report["separation"] = separation(list(exact.values()))
+    batches = []
+    worst: dict[int, float] = {}
+    for case, states, wrong in asked:
+        result: Comparison = compare(states, [exact[tuple(one)] for one in case.sequences], layers, rounding)
+        for layer, largest in result.layers.items():
+            worst[layer] = max(worst.get(layer, 0.0), largest)
+        batches.append(
+            {
+                "name": case.name,
+                "sequences": len(case.sequences),
+                "tokens": sum(map(len, case.sequences)),
+                "rows": result.rows,
+                "largest": result.largest,
+                "share_of_bound": result.share,
+                "findings": wrong + result.findings,
+            }
+        )
+    report["layers"] = [
+        {"layer": layer, "worst": largest, "bound": rounding.row_bound(layer)}
+        for layer, largest in sorted(worst.items())
+    ]
+    return batches
+
+
+def write_report(job: dict[str, Any]) -> None:
+    """Run a job and write its report to the file that it names."""
+    Path(job["out"]).write_text(json.dumps(run(job)), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 1 and ARCHITECTURES:
-        main()
+    write_report(json.load(sys.stdin))

@@ -32,8 +32,11 @@ def through_files(
     wrong = [] if len(entries) == len(samples) else [f"{len(entries)} files for {len(samples)} sequences"]
     if sorted(folder.read_journal()) != list(range(len(samples))):
         wrong.append("the journal does not name every sequence once")
-    states = []
+    states: list[list[torch.Tensor]] = []
     for sample in samples:
+        if not folder.sample(sample.index).exists():
+            states.append([])
+            continue
         data = torch.load(folder.sample(sample.index), weights_only=True)
         states.append(data["hidden_states"])
         if data["input_ids"].tolist() != sample.input_ids:
