@@ -60,7 +60,7 @@ molecule: .venv
 lock: .venv
 	$(PY) tools/lock_stack.py $(STACK) --wheel "$(WHEEL)"
 
-# make mutations   break every patch, hunk and contract in turn, and write what caught it (needs a provisioned environment)
+# make mutations   break every patch, hunk, contract and property in turn, and write what caught it (needs a provisioned environment)
 mutations: .venv
 	$(PY) tools/mutations.py
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from ansible.module_utils.aerie.patching import diff
 from ansible.module_utils.aerie.patching.series import Series, from_raw
-from tools import mutating
+from tools.mutationkit import mutating
 
 PATH = "pkg/code.py"
 LINES = [f"line {number}\n" for number in range(1, 21)]
@@ -39,6 +40,11 @@ def raw(**texts: str) -> dict[str, Any]:
     return {"name": "pkg-1.0", "document": document, "texts": renamed, "modules": {}}
 
 
+def make_diff(before: str, after: str) -> str:
+    old, new = (text.splitlines(keepends=True) for text in (before, after))
+    return "".join(difflib.unified_diff(old, new, f"a/{PATH}", f"b/{PATH}", n=1))
+
+
 def final(series: Series) -> bytes:
     return mutating.states(series, {PATH: PRISTINE})[-1][PATH]
 
@@ -60,6 +66,16 @@ def test_one_hunk_taken_back_leaves_the_other_hunk() -> None:
     found = mutating.take_back(final(series), hunk)
     assert b"line 12\n" in found
     assert b"between\n" in found
+
+
+def test_a_hunk_that_stands_in_two_places_is_taken_back_where_its_neighbour_moved_to() -> None:
+    before = "".join([*LINES[:5], "end\n", "\n", *LINES[5:], "end\n", "gone\n", "\n"])
+    after = before.replace("line 12\n", "line twelve\n").replace("gone\n", "")
+    both = diff.parse(f"{HEADER}{make_diff(before, after)}".encode())
+    moved = "".join(f"new {number}\n" for number in range(14)) + after
+    found = mutating.without_patch(moved.encode(), both.files[0]).decode()
+    assert found == "".join(f"new {number}\n" for number in range(14)) + before
+    assert diff.recover(moved.encode(), list(both.files)).decode() == found
 
 
 def test_a_hunk_that_is_not_there_cannot_be_taken_back() -> None:

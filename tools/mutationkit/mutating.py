@@ -46,14 +46,18 @@ def replace(path: Path, content: bytes | None) -> None:
 # Patches and hunks taken back
 
 
-def take_back(content: bytes, hunk: diff.Hunk) -> bytes:
-    """The content without one hunk, wherever it stands now. Raises ``CannotMutateError`` when it is not to be found."""
+def take_back(content: bytes, hunk: diff.Hunk, hunks: tuple[diff.Hunk, ...] = ()) -> bytes:
+    """The content without one hunk, wherever it stands now; ``hunks`` of the same file tell how far lines have moved.
+
+    Raises ``CannotMutateError`` when it is not to be found.
+    """
     lines = diff.split_lines(content)
+    expected = hunk.new_start + diff.shift_near(lines, hunks, hunk)
     pairs = [(hunk.new, hunk.old), _core(hunk)]
     for new, old in pairs:
         found = diff.positions(lines, new)
         if found:
-            _, at = min((abs(index + 1 - hunk.new_start), index) for index in found)
+            _, at = min((abs(index + 1 - expected), index) for index in found)
             return b"".join([*lines[:at], *old, *lines[at + len(new) :]])
     raise CannotMutateError(f"hunk at line {hunk.new_start} cannot be found: a later patch rewrites it")
 
@@ -71,7 +75,7 @@ def _core(hunk: diff.Hunk) -> tuple[list[bytes], list[bytes]]:
 def without_patch(content: bytes, file: diff.FileDiff) -> bytes:
     """The content with every hunk of one patch taken back, the last one first."""
     for hunk in reversed(file.hunks):
-        content = take_back(content, hunk)
+        content = take_back(content, hunk, file.hunks)
     return content
 
 
