@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tools.mutationkit import ROOT, groups
 from tools.mutationkit.bench import HOST_RUNGS, make_bench, sentence
+from tools.mutationkit.mutating import CannotMutateError
 from tools.mutationkit.page import TITLES, write
 
 MAKERS = {
@@ -64,4 +65,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except CannotMutateError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
