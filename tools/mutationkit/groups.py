@@ -68,6 +68,7 @@ def undeclared_rows(bench: Bench, only: str) -> Iterator[Row]:
             inputs = {**UNDECLARED_CASES, "architectures": [way.get("architecture", "llama")]}
 
             edited = [bench.site / path for path in patch.paths]
+            bench.forks = not way.get("fresh", False)
 
             def judge(_: Any, inputs: dict[str, Any] = inputs, edited: list[Path] = edited) -> tuple[str, str]:
                 return bench.judge_running("", inputs, edited)
