@@ -1,6 +1,6 @@
 # make demo       everything, on this machine: bare environment to judged hidden states
-# make test       lint, unit tests, molecule
-# make test-fast  lint and unit tests
+# make test       lint, unit tests, tests in the ML environment, molecule
+# make test-fast  lint, and the unit tests that are no whole plays
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 PY := .venv/bin/python
 
-.PHONY: help .venv demo test test-fast lint format unit host-tests molecule lock lock-controller mutations clean
+.PHONY: help .venv demo test test-fast lint format unit slow host-tests molecule lock lock-controller mutations clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -20,7 +20,7 @@ help:
 demo: .venv
 	@$(PY) runner.py
 
-test: test-fast host-tests molecule
+test: test-fast slow host-tests molecule
 
 test-fast: lint unit
 
@@ -41,7 +41,10 @@ format: .venv
 	$(PY) tools/role_docs.py
 
 unit: .venv
-	$(PY) -m pytest -n auto
+	$(PY) -m pytest -n auto -m "not slow"
+
+slow: .venv
+	$(PY) -m pytest -n auto -m slow
 
 # make host-tests  the program inside the ML environment, and each patch taken back alone: real vLLM (AERIE_TEST_ENV names a
 #                  patched environment; otherwise var/ml-env is made)

@@ -91,6 +91,7 @@ def gapped(demand: Make, folder: Path, tmp_path: Path, **more: Any) -> Demand:
     return made
 
 
+@pytest.mark.slow
 def test_made_whole_then_left_alone_then_mended(play: Any, tmp_path: Path) -> None:
     told = play("--check")
     assert "changed=1" in told.stdout, told.stdout
@@ -116,6 +117,7 @@ def test_a_wheel_with_another_digest_makes_no_bundle(
     assert bundle.read(tmp_path / "bundle") == {}
 
 
+@pytest.mark.slow
 def test_a_nightly_is_bundled_by_its_recorded_digest_and_installed_from_the_bundle(
     play: Any, demand: Make, lock_text: str, tmp_path: Path
 ) -> None:

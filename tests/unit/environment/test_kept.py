@@ -120,6 +120,7 @@ def test_not_while_a_job_runs_in_it(three: list[str], tmp_path: Path) -> None:
     assert "1.2" in version(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_playbook_names_those_kept_and_goes_back(three: list[str], tmp_path: Path) -> None:
     values = {
         **dict.fromkeys(("aerie_home", "hidden_states_model_path", "hidden_states_data_path"), "/x"),

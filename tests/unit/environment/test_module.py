@@ -53,6 +53,7 @@ def section(tmp_path: Path) -> dict[str, Any]:
     return value
 
 
+@pytest.mark.slow
 def test_br29_check_then_real_then_again_and_check_again(play: Play, tmp_path: Path) -> None:
     told = play("--check", "--diff")
     assert "changed=1" in told.stdout, told.stdout + told.stderr
@@ -69,6 +70,7 @@ def test_br29_check_then_real_then_again_and_check_again(play: Play, tmp_path: P
     assert "changed=0" in play("--check").stdout
 
 
+@pytest.mark.slow
 def test_failing_lock_tells_uv_s_reason_and_keeps_the_environment(play: Play, tmp_path: Path) -> None:
     play()
     before = (tmp_path / "env").readlink()
@@ -80,6 +82,7 @@ def test_failing_lock_tells_uv_s_reason_and_keeps_the_environment(play: Play, tm
     assert section(tmp_path)["checks"][0]["status"] == "fail"
 
 
+@pytest.mark.slow
 def test_a_directory_of_others_is_refused_adopted_or_replaced(play: Play, tmp_path: Path) -> None:
     play()
     # What an image brought: a plain environment with the locked distributions.

@@ -72,6 +72,7 @@ def test_a_record_that_is_no_lock_of_one_wheel_is_refused(tmp_path: Path, text: 
         wheel_record.settle(tmp_path / "w.lock", SOURCE, True, never, False)
 
 
+@pytest.mark.slow
 def test_from_the_first_download_to_a_changed_wheel_under_ansible(play: Play, tmp_path: Path) -> None:  # noqa: F811
     record, root = tmp_path / "stacks" / "w.lock", tmp_path / "index"
     with Server(root).running() as index:

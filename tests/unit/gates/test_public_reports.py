@@ -45,6 +45,7 @@ def gates(prepare: str, tmp_path: Path, stack: str) -> dict[str, Any]:
     return section
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stack", "prepare", "measured", "needed"),
     [

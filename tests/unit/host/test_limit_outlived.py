@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from ansible.module_utils.aerie import processes
 from ansible.module_utils.aerie.host_jobs import HostJob
 
@@ -22,6 +23,7 @@ else:
 """
 
 
+@pytest.mark.slow
 def test_br46c_a_job_that_outlives_the_limit_runs_on_and_is_found_again(tmp_path: Path) -> None:
     (tmp_path / "aerie_host.pyz").write_text(PAYLOAD)
     values = {

@@ -64,6 +64,7 @@ def test_the_packed_program_runs(payload):
     assert "extract" in done.stdout
 
 
+@pytest.mark.slow
 def test_copying_check_then_nothing_moved_then_changed_then_unchanged(tmp_path):
     arguments = {"source": str(ROOT / "host"), "dest": str(tmp_path / "new/aerie_host.pyz")}
     planned = ansible("host_payload", arguments, "--check", "--diff")

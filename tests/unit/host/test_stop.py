@@ -36,6 +36,7 @@ def run(tmp_path, *command):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -54,6 +55,7 @@ def test_the_tag_stop_ends_the_job_and_nothing_else_is_done(tmp_path, job, comma
     assert "ended processes" in report["hosts"]["local"]["sections"]["extraction"]["data"]["summary"]
 
 
+@pytest.mark.slow
 def test_without_the_tag_nothing_is_stopped(tmp_path):
     listed = run(tmp_path, "-m", "ansible", "playbook", str(ROOT / "site.yml"), "--list-tasks")
     assert listed.returncode == 0

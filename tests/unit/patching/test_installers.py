@@ -105,6 +105,7 @@ def unpacked_pip(folder: Path) -> Path:
     pytest.skip("this Python comes without the wheel of pip")
 
 
+@pytest.mark.slow
 def test_pip_uninstall_and_force_reinstall(tmp_path: Path, maker: Maker) -> None:
     wheel = build_wheel(tmp_path, "demo", "1.0", PRISTINE)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)

@@ -82,6 +82,7 @@ def reports(site: Path) -> list[dict[str, Any]]:
     return [json.loads(p.read_text()) for p in sorted((site / "var" / "reports").glob("2*/report.json"))]
 
 
+@pytest.mark.slow
 def test_br47_five_runs_in_a_row_with_other_hosts_and_variables(site: Path, run: Run) -> None:
     for number in range(5):
         host = ("one", "two")[number % 2]
@@ -93,6 +94,7 @@ def test_br47_five_runs_in_a_row_with_other_hosts_and_variables(site: Path, run:
     assert len(reports(site)) == 5
 
 
+@pytest.mark.slow
 def test_br47_two_runs_at_the_same_moment(site: Path) -> None:
     pair = [
         subprocess.Popen(
@@ -108,6 +110,7 @@ def test_br47_two_runs_at_the_same_moment(site: Path) -> None:
     assert len(reports(site)) == 2
 
 
+@pytest.mark.slow
 def test_br47_from_a_read_only_checkout(site: Path, run: Run, tmp_path_factory: pytest.TempPathFactory) -> None:
     checkout = tmp_path_factory.mktemp("checkout")
     for name in (
@@ -132,6 +135,7 @@ def test_br47_from_a_read_only_checkout(site: Path, run: Run, tmp_path_factory: 
     subprocess.run(["chmod", "-R", "u+w", checkout], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "verdict"),
     [
@@ -176,6 +180,7 @@ def test_reason_of_an_early_end_is_told(run: Run) -> None:
     assert "no hosts to target" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_run_leaves_no_private_folder(site: Path, sent: signal.Signals) -> None:
     flag = site / "started"
@@ -195,6 +200,7 @@ def test_interrupted_run_leaves_no_private_folder(site: Path, sent: signal.Signa
     assert list((site / "tmp").glob("aerie-runner-*")) == []
 
 
+@pytest.mark.slow
 def test_host_key_checking_stays_on(site: Path, run: Run) -> None:
     (site / "play.yml").write_text(json.dumps([{**PLAY[0], "tasks": [
         {"name": "Look", "ansible.builtin.assert": {"that": "lookup('ansible.builtin.config', 'HOST_KEY_CHECKING')"}},

@@ -66,6 +66,7 @@ def test_the_real_probe_refuses_a_python_that_is_too_old(checkout: Path) -> None
     assert "is Python 3.9: 3.10 to 3.13 are supported" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_failed_installation_never_looks_finished(checkout: Path) -> None:
     (checkout / "requirements.txt").write_text("nothing-by-this-name==1.0 --hash=sha256:" + "0" * 64 + "\n")
     variables = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "PYTHON": sys.executable}
@@ -74,6 +75,7 @@ def test_a_failed_installation_never_looks_finished(checkout: Path) -> None:
     assert run(checkout, **variables).returncode != 0
 
 
+@pytest.mark.slow
 def test_a_complete_environment_is_left_alone_and_a_moved_one_is_not(checkout: Path) -> None:
     (checkout / "requirements.txt").write_text("# nothing\n")
     variables = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "PYTHON": sys.executable}
@@ -86,6 +88,7 @@ def test_a_complete_environment_is_left_alone_and_a_moved_one_is_not(checkout: P
     assert "controller:" in run(checkout, **variables).stdout
 
 
+@pytest.mark.slow
 def test_new_requirements_are_met_though_the_old_environment_is_first_on_path(checkout: Path) -> None:
     """As under make, which puts .venv/bin first."""
     (checkout / "requirements.txt").write_text("# nothing\n")
