@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from ansible.module_utils.aerie import processes
 from ansible.module_utils.aerie.host_jobs import HostJob
 
