@@ -27,8 +27,8 @@ class Preloaded:
             self._program = subprocess.Popen(
                 [str(environment / "bin/python"), str(Path(__file__).with_name("forked.py"))],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd="/",
-                # A process forked from one with threads of its own would wait for them.
-                env={**process, "OMP_NUM_THREADS": "1"},
+                # A process forked from one with threads of its own would wait for them. Standard output is for answers.
+                env={**process, "OMP_NUM_THREADS": "1", "VLLM_LOGGING_STREAM": "ext://sys.stderr"},
             )  # fmt: skip
         self.files = {str(file) for file in self._answer()}
 
