@@ -9,7 +9,7 @@ short_description: Is this host fit for a stack and for what will be extracted o
 description:
   - Measures the host and compares with what the stack and the planned extraction need. All gates run; those that fail
     are listed together, each with measured value, needed value and remedy.
-  - Reads only. Finds Python by running each candidate, and returns the first that fits.
+  - Reads only, unless O(end_leftovers). Finds Python by running each candidate, and returns the first that fits.
 options:
   stack: {description: The parsed stack file, type: dict, required: true}
   python: {description: Path of the Python to use; empty tries each candidate, type: str, default: ''}
@@ -23,9 +23,13 @@ options:
     type: dict
     required: true
   controller_time: {description: Seconds since the epoch on the controller, type: float}
+  end_leftovers:
+    description: End workers that hold a GPU and whose job, one of ours, was killed. Never any other process.
+    type: bool
+    default: false
 attributes:
-  check_mode: {support: full, description: Reads only}
-  diff_mode: {support: none, description: Changes nothing}
+  check_mode: {support: full, description: Says which workers would be ended}
+  diff_mode: {support: none, description: Changes no file}
 author: [Aerie contributors]
 """
 
@@ -69,18 +73,22 @@ def judge_space(checks: Checks, environment: Path, stack: dict[str, Any], plan: 
         )  # fmt: skip
 
 
-def judge_gpus(checks: Checks, headers: bool, stack: dict[str, Any], plan: dict[str, Any]) -> list[dict[str, Any]]:
-    """The GPU gates, or that they do not apply; the GPUs for the report."""
+def judge_gpus(module: AnsibleModule, checks: Checks, headers: bool) -> tuple[list[dict[str, Any]], bool]:
+    """The GPU gates, or that they do not apply; the GPUs for the report, and whether workers were ended."""
+    stack, plan = module.params["stack"], module.params["plan"]
     if stack["device"] != "cuda":
         gpu.not_applicable(checks)
-        return []
-    told = nvidia.gather()
+        return [], False
+    told, ended = nvidia.gather(), 0
+    if module.params["end_leftovers"]:
+        ended = gpu.end_leftovers(checks, told.processes, module.check_mode)
+        told = nvidia.gather() if ended else told
     weights = space.checkpoint_bytes(Path(plan["model"]))
     asked = gpu.Plan(int(plan.get("tensor_parallel") or 1), float(plan.get("gpu_memory_utilization") or 0.9), weights)
     gpu.judge(checks, told, stack, asked)
     compiler = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang") or ""
     gpu.judge_compilers(checks, gpu.nvcc_version(), compiler, headers, stack["cuda"])
-    return nvidia.as_data(told)
+    return nvidia.as_data(told), bool(ended)
 
 
 def main() -> None:
@@ -93,6 +101,7 @@ def main() -> None:
             "environment": {"type": "path", "required": True},
             "plan": {"type": "dict", "required": True},
             "controller_time": {"type": "float"},
+            "end_leftovers": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -106,10 +115,10 @@ def main() -> None:
     machine.judge_clock(
         checks, arrived - module.params["controller_time"] if module.params["controller_time"] else None
     )
-    gpus = judge_gpus(checks, python["headers"], stack, plan)
+    gpus, ended = judge_gpus(module, checks, python["headers"])
     data = {"python": python["path"], "python_version": python["version"], "machine": facts, "gpus": gpus}
     data["summary"] = f"Python {python['version'] or 'not found'}, {len(gpus)} GPUs, stack {stack['name']}"
-    finish(module, "gates", checks, False, data, python=python["path"])
+    finish(module, "gates", checks, ended, data, python=python["path"])
 
 
 if __name__ == "__main__":

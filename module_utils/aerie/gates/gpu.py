@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible.module_utils.aerie.gates.machine import size
 from ansible.module_utils.aerie.gates.pythons import release
-from ansible.module_utils.aerie.processes import is_alive, marker_of
+from ansible.module_utils.aerie.processes import end, identity, is_alive, marker_of
 
 if TYPE_CHECKING:
     from ansible.module_utils.aerie.checks import Checks
@@ -22,6 +22,9 @@ NAMES = ("driver", "compute capability", "number of GPUs", "GPU memory", "GPU me
          "CUDA compiler", "C compiler")  # fmt: skip
 # What the engine needs beside the weights: CUDA context, activations, a small KV cache.
 BESIDE_WEIGHTS = 4_000_000_000
+ALLOW = "gpu_host_end_leftovers: true"
+# Seconds that a left-over worker has to let go of its GPU before it is killed.
+GRACE = 10.0
 
 
 class Plan(NamedTuple):
@@ -114,12 +117,27 @@ def _in_use(checks: Checks, gpus: list[Gpu], processes: list[Process], plan: Pla
         remedy = "wait for these processes or have their owner end them, or lower hidden_states_gpu_memory_utilization"
     elif left:
         names = " and ".join(f"-e hidden_states_job_name={Path(folder).name}" for folder in left)
-        remedy = f"workers of ours that a killed job left: playbooks/stop.yml {names} ends them"
+        remedy = f"workers of ours that a killed job left: playbooks/stop.yml {names} ends them, {ALLOW} too"
     else:
         remedy = "these are jobs of ours: they run on, or playbooks/stop.yml ends them"
     checks.add(
         "GPU memory in use", status, found, f"{1 - plan.utilization:.0%} at most", remedy if crowded else ""
     )  # fmt: skip
+
+
+def end_leftovers(checks: Checks, processes: list[Process], check_mode: bool) -> int:
+    """End the workers on GPUs that killed jobs of ours left, and nothing else; how many there were."""
+    known = [identity(pid) for pid in sorted({one.pid for one in processes}) if leftover_of(pid)]
+    workers = [one for one in known if one]
+    if not workers:
+        return 0
+    stay = [] if check_mode else end(workers, GRACE)
+    pids = ", ".join(str(one["pid"]) for one in workers)
+    checks.require(
+        "left-over workers", not stay, f"{pids} {'would be' if check_mode else 'not' if stay else 'were'} ended",
+        "none left", "end them as the user who owns them" if stay else "",
+    )  # fmt: skip
+    return len(workers)
 
 
 def is_ours(pid: int) -> bool:

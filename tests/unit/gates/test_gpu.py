@@ -89,6 +89,31 @@ def test_recorded_memory_held_by_our_job_or_by_what_it_left(
     assert remedy in check["remedy"]
 
 
+@pytest.mark.parametrize("main", ["alive", "dead", "foreign"])
+@pytest.mark.parametrize("check_mode", [True, False])
+def test_only_what_a_killed_job_of_ours_left_is_ended_when_allowed(tmp_path: Path, main: str, check_mode: bool) -> None:
+    folder = tmp_path / "jobs" / "kimi"
+    folder.mkdir(parents=True)
+    known = processes.identity(os.getpid())
+    assert known is not None
+    (folder / "job.json").write_text(json.dumps({"process": known if main == "alive" else {**known, "start_time": 1}}))
+    environment = {**os.environ, **({} if main == "foreign" else {processes.MARKER: str(folder)})}
+    with subprocess.Popen(
+        [sys.executable, "-c", "print(1, flush=True); input()"], stdin=-1, stdout=-1, env=environment
+    ) as one:
+        assert one.stdout is not None
+        one.stdout.readline()
+        try:
+            checks = Checks()
+            ended = gpu.end_leftovers(checks, [nvidia.Process("GPU-0", one.pid, "python3", 1)], check_mode)
+            assert ended == (main == "dead")
+            assert [check["name"] for check in checks.as_list()] == ["left-over workers"] * ended
+            gone = one.poll() is not None
+        finally:
+            one.kill()
+    assert gone == (main == "dead" and not check_mode)
+
+
 def test_recorded_memory_in_use_by_nobody_visible_is_refused() -> None:
     check = judged(recorded("h200_foreign")._replace(processes=[]))["GPU memory in use"]
     assert check["status"] == "fail"
