@@ -15,7 +15,7 @@ import pytest
 import yaml
 from overlay import PATCHES, Environment
 
-from tools import mutating
+from tools.mutationkit import mutating
 
 pytestmark = pytest.mark.stack
 

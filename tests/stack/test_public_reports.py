@@ -14,7 +14,7 @@ from overlay import PATCHES, ROOT, Environment, read_series
 
 from ansible.module_utils.aerie.audit.run import Demand, run
 from ansible.module_utils.aerie.lock import parse
-from tools import mutating
+from tools.mutationkit import mutating
 
 pytestmark = pytest.mark.stack
 
