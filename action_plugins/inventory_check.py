@@ -34,6 +34,12 @@ def unknown_tags(asked: Iterable[str], known: Iterable[str]) -> list[str]:
     return sorted(tag for tag in set(asked) - set(known) - SPECIAL_TAGS if not tag.startswith(MOLECULE))
 
 
+def stop_with_others(asked: Iterable[str]) -> list[str]:
+    """The tag ``stop`` beside others, in words: what it ends is what they would begin, or wait for."""
+    others = sorted(set(asked) - {"stop", "always"})
+    return [f"stop together with {', '.join(others)}"] if "stop" in asked and others else []
+
+
 def missing_values(host: str, values: Mapping[str, Any], required: Mapping[str, str]) -> list[str]:
     """Which required variables a host has no usable value for, each with what it stands for."""
     missing = []
@@ -62,7 +68,8 @@ class ActionModule(ActionBase):
         values = task_vars or {}
         arguments = self._task.args
         group, known, required = arguments["group"], arguments["tags"], arguments["required"]
-        asked = [*values.get("ansible_run_tags", []), *values.get("ansible_skip_tags", [])]
+        to_run = list(values.get("ansible_run_tags", []))
+        asked = [*to_run, *values.get("ansible_skip_tags", [])]
         members = values.get("groups", {}).get(group, [])
         chosen = [host for host in members if host in values.get("ansible_play_hosts_all", [])]
         hostvars = values.get("hostvars", {})
@@ -72,8 +79,8 @@ class ActionModule(ActionBase):
         checks = [
             check(
                 "tags",
-                [f"unknown tag {tag}" for tag in unknown_tags(asked, known)],
-                f"only {', '.join(known)}",
+                [*(f"unknown tag {tag}" for tag in unknown_tags(asked, known)), *stop_with_others(to_run)],
+                f"only {', '.join(known)}; stop alone",
                 "correct --tags or --skip-tags",
             ),
             check(

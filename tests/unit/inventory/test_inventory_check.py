@@ -36,6 +36,7 @@ def playbook(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str
         (["--limit", "nobody"], "no hosts to target"),
         (["--tags", "verfy"], "unknown tag verfy"),
         (["--skip-tags", "extrct"], "unknown tag extrct"),
+        (["--tags", "stop,extract"], "stop together with extract"),
         (["-i", str(ROOT / "inventory" / "gpu")], "ansible_host"),
         (["-e", "aerie_stack_name=vllm-9"], "no stack vllm-9"),
     ],
