@@ -110,3 +110,5 @@ def test_three_kills_with_the_real_engine_lose_nothing():
     found = json.loads(done.stdout.splitlines()[-1])
     assert (found["kills"], found["wrong"]) == (3, 0)
     assert sum(found["victims"].values()) == 3
+    # The engine's worker sees that it is alone when the driver was the victim.
+    assert found["orphans ended"] == 0

@@ -11,8 +11,13 @@ chunked prefill and pre-emption cannot mix sequences.
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import time
 from collections import deque
 from dataclasses import dataclass
+from multiprocessing import current_process, parent_process
+from threading import Thread
 from typing import Any
 
 import torch
@@ -25,6 +30,20 @@ from .slabs import Captured, Rows, Slabs
 __all__ = ["LayerCapture"]
 
 log = logging.getLogger(__name__)
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent has, however that ended."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+# vLLM's worker waits for the end of a pipe whose other end a forked worker holds as well, and would outlive a killed
+# driver with its memory and its locks. The kernel's own signal would come when the thread ends that built the engine.
+# This module is first imported while a worker is set up, before the model is loaded.
+if current_process().name.startswith("VllmWorker") and (driver := parent_process()):
+    Thread(target=_end_with, args=(driver.pid,), daemon=True, name="end with the driver").start()
 
 
 @dataclass
