@@ -36,7 +36,7 @@ SHAPE_KEYS = ("conversations", "messages", "data", "input_ids")
 REASONING = ("reasoning_content", "reasoning", "thinking")
 # Other keys of a message that chat templates read; what is none of these is counted.
 TEMPLATE_KEYS = ("tool_call_id", "name")
-READ_KEYS = {"role", "content", "from", "value", "tool_calls", *REASONING, *TEMPLATE_KEYS}
+READ_KEYS = {"tool_calls", *REASONING, *TEMPLATE_KEYS}
 # After this many rows of no known shape the file is no data.
 ROWS_OF_NO_SHAPE = 100
 
@@ -117,11 +117,13 @@ def _tool_calls(value: Any) -> list[dict[str, Any]]:
     calls = []
     for one in value:
         function = one.get("function", one)
-        arguments = function.get("arguments") if isinstance(function, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise _RefusedError("a tool call has no function with a name")
+        arguments = function.get("arguments")
         if isinstance(arguments, str):
             try:
                 function = {**function, "arguments": json.loads(arguments or "{}")}
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise _RefusedError("the arguments of a tool call are broken JSON") from None
         calls.append({**one, "function": function} if "function" in one else function)
     return calls
@@ -137,11 +139,14 @@ def _message(turn: dict[str, Any], role: str, number: int, tally: Tally) -> Mess
 
 def _checked_message(turn: dict[str, Any], role: str, tally: Tally) -> Message:
     share = "from" in turn
-    tally.unread_keys.update(set(turn) - READ_KEYS)
+    tally.unread_keys.update(set(turn) - READ_KEYS - ({"from", "value"} if share else {"role", "content"}))
+    for key in (*REASONING, *TEMPLATE_KEYS):
+        if not isinstance(turn.get(key), (str, type(None))):
+            raise _RefusedError(f"{key!r} is no text")
     message: Message = {"role": role}
     calls = turn.get("tool_calls")
     value = turn.get("value" if share else "content")
-    thoughts = [turn[key] for key in REASONING if isinstance(turn.get(key), str) and turn[key]]
+    thoughts = [turn[key] for key in REASONING if turn.get(key)]
     if value is None and (calls or thoughts):
         value = ""
     message["content"], thought = _content(value)
@@ -196,7 +201,7 @@ def _tools(value: Any) -> list[dict[str, Any]] | None:
     if isinstance(value, str) and value.strip():
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise _RefusedError("'tools' is broken JSON") from None
     if not value:
         return None
@@ -216,6 +221,8 @@ def _token_row(value: dict[str, Any], tally: Tally) -> tuple[list[int], list[int
     ids = _numbers(value["input_ids"], "input_ids")
     if not ids:
         raise _RefusedError("'input_ids' is empty")
+    if value.get("attention_mask") is not None and value["attention_mask"] != [1] * len(ids):
+        raise _RefusedError("has an 'attention_mask' that is not 1 for every token: give the tokens without padding")
     if value.get("loss_mask") is None:
         if value.get("labels") is not None:
             raise _RefusedError("has 'labels' and no 'loss_mask': give the mask, 1 for tokens that are trained on")
@@ -235,11 +242,11 @@ def parse_row(row: Row, unit: str, tally: Tally) -> Conversation | TokenRow | Sk
     try:
         if not isinstance(value, dict):
             raise _RefusedError("no JSON object")
-        name = str(value.get("id", value.get("prompt_id", "")))
+        name = next((str(value[key]) for key in ("id", "prompt_id") if value.get(key) is not None), "")
         keys = [key for key in SHAPE_KEYS if value.get(key) is not None]
         if len(keys) != 1:
-            found = f"{' and '.join(keys)}, wanted" if keys else f"the keys {', '.join(value) or '(none)'}:"
-            raise _RefusedError(f"has {found} one of {', '.join(SHAPE_KEYS)}")
+            found = " and ".join(keys) or f"the keys {', '.join(value) or '(none)'}"
+            raise _RefusedError(f"has {found}, wanted one of {', '.join(SHAPE_KEYS)}")
         if keys[0] == "input_ids":
             return TokenRow(row.place, row.number, name, *_token_row(value, tally), unit)
         messages = _ultra(value["data"], tally) if keys[0] == "data" else _messages(value[keys[0]], keys[0], tally)
@@ -274,7 +281,10 @@ class Data:
 
     def _require_shape(self, seen: int, first: str) -> None:
         if not self.tally.shapes:
-            found = f"none of {seen} rows is a conversation or has token ids; {first}" if seen else "it has no row"
+            found = f"none of {seen} rows is a conversation or has token ids; {first}"
+            if not seen:
+                whole = self.shard == WHOLE
+                found = "it has no row" if whole else f"shard {self.shard} of it has no row: take fewer shards"
             raise UsageError(f"{self.rows.path} is {self.rows.format}, but {found}")
 
     @property

@@ -217,8 +217,8 @@ def run(spec: Spec, check: bool) -> Outcome:
     folder = Folder(job.output, job.file_format)
     # The model and the data are local: nothing here may ask the network for them.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    fingerprint = job.fingerprint()
     Rows(job.data)  # Refuses what is no data, before anything is spent.
+    fingerprint = job.fingerprint()
     planned = _plan(job, folder, fingerprint)
     if planned is not None:
         return planned

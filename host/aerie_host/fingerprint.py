@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from aerie_host.fetch_model import RECORD
 from aerie_host.files import folder_digest, sha256_file, sha256_json
-from aerie_host.outcome import UsageError
 from aerie_host.samples import SAMPLE_RULES
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ def make(
 
     ``identity``: names and digests of stack, lock and series. ``selection``: what decides which samples the data gives.
     """
-    if not data.is_file():
-        raise UsageError(f"{data} is {'a folder' if data.is_dir() else 'not there'}, wanted a file of conversations")
     return {
         "format": FORMAT,
         "model": folder_digest(model, skip=(RECORD,)),

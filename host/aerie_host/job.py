@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from aerie_host.spec import Spec
 
 DTYPE = "bfloat16"
+LEAST = {
+    "max_length": 2,
+    "token_budget": 1,
+    "tensor_parallel_size": 1,
+    **dict.fromkeys(("max_samples", "max_skipped", "writers", "disk_reserve"), 0),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,8 +105,9 @@ def read_job(spec: Spec) -> ExtractionJob:
         identity=spec.mapping("identity", {}),
     )
     spec.finish()
-    if job.max_length < 2:
-        raise UsageError(f"extract: 'max_length' is {job.max_length}, wanted at least 2 tokens")
+    for name, least in LEAST.items():
+        if (value := getattr(job, name)) < least:
+            raise UsageError(f"extract: {name!r} is {value}, wanted at least {least}")
     if job.prometheus and not (job.prometheus.is_absolute() and job.prometheus.suffix == ".prom"):
         raise UsageError(f"extract: 'prometheus_file' is {metrics}, wanted an absolute path that ends in .prom")
     return job

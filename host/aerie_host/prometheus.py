@@ -46,7 +46,11 @@ def _head(name: str, meaning: str) -> list[str]:
 def write(path: Path, state: dict[str, Any]) -> None:
     """Put the metrics under ``path``, whole or not at all; the collector reads no name that does not end in prom."""
     temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(text(state), encoding="utf-8")
-    # Read by the collector, which is another user.
-    temporary.chmod(0o644)
-    temporary.replace(path)
+    try:
+        temporary.write_text(text(state), encoding="utf-8")
+        # Read by the collector, which is another user.
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -59,7 +59,8 @@ def finished_manifest(folder: Folder, fingerprint: dict[str, Any]) -> dict[str, 
     wanted = {folder.path / item["file"]: item["sha256"] for item in manifest["samples"]}
     if set(wanted) != set(folder.training_files()):
         return None
-    if any(path.stat().st_size != item["bytes"] for path, item in zip(wanted, manifest["samples"], strict=True)):
+    sizes = [path.stat().st_size if path.is_file() else -1 for path in wanted]
+    if sizes != [item["bytes"] for item in manifest["samples"]]:
         return None
     return manifest if sha256_files(wanted) == wanted else None
 

@@ -26,6 +26,8 @@ OTHERS = {
     b"BZh": "bzip2: unpack it first",
     b"PK\x03\x04": "a zip archive: unpack it first",
     b"ARROW1": "an Arrow file: save it as parquet",
+    b"\xff\xfe": "UTF-16: save it as UTF-8",
+    b"\xfe\xff": "UTF-16: save it as UTF-8",
     b"version https://git-lfs": "a pointer of Git LFS: fetch the file itself (git lfs pull)",
 }
 
@@ -58,19 +60,22 @@ class Rows:
 def _complete(line: str) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
 def _recognise(path: Path) -> str:
     if path.is_dir():
         raise UsageError(f"{path} is a folder, wanted one file of conversations")
+    if not path.is_file():
+        found = "no regular file (a pipe or a device)" if path.exists() else "not there"
+        raise UsageError(f"{path} is {found}, wanted a file of conversations")
     with path.open("rb") as stream:
         head = stream.read(HEAD)
     if head.startswith(b"PAR1"):
         return PARQUET
     known = next((name for magic, name in OTHERS.items() if head.startswith(magic)), "")
-    lines = [] if known else [line.strip() for line in head.decode("utf-8-sig", "replace").splitlines()]
+    lines = [] if known else [line.strip() for line in head.decode("utf-8-sig", "replace").split("\n")]
     lines = [line for line in lines if line]
     if lines and lines[0].startswith("["):
         # An array on its own line, with others after it, is a row of JSON lines.
@@ -110,6 +115,9 @@ def _line(raw: bytes, index: int, number: int) -> Row:
         return Row(index, number, None, f"no UTF-8 at byte {error.start}")
     except json.JSONDecodeError as error:
         return Row(index, number, None, f"broken JSON: {error.msg} at column {error.colno}")
+    except ValueError as error:
+        # A number with more digits than Python converts.
+        return Row(index, number, None, f"JSON that cannot be read: {error}")
     except RecursionError:
         return Row(index, number, None, "JSON that is nested too deeply")
 
@@ -182,6 +190,8 @@ def _array(path: Path, shard: Shard) -> Iterator[Row]:
     except json.JSONDecodeError as error:
         # Where a broken element of an array ends cannot be told.
         raise JobError(f"{path}: row {index + 1} of the array is broken JSON: {error.msg}") from error
+    except ValueError as error:
+        raise JobError(f"{path}: row {index + 1} of the array cannot be read: {error}") from error
     except RecursionError as error:
         raise JobError(f"{path}: row {index + 1} of the array is nested too deeply") from error
 

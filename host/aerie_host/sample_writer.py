@@ -141,12 +141,10 @@ class SampleWriter:
 
     def _check(self, sample: Sample, hidden_states: Sequence[torch.Tensor]) -> None:
         if len(hidden_states) != len(self._layers):
-            raise JobError(
-                f"sample {sample.index}: {len(hidden_states)} layers came back, {len(self._layers)} were asked"
-            )
+            raise JobError(f"{sample}: {len(hidden_states)} layers came back, {len(self._layers)} were asked")
         wanted = (len(sample.input_ids), self._hidden_size)
         for layer, states in zip(self._layers, hidden_states, strict=True):
-            where = f"sample {sample.index} (line {sample.line}), layer {layer}"
+            where = f"{sample}, layer {layer}"
             if tuple(states.shape) != wanted:
                 raise JobError(f"{where}: shape {tuple(states.shape)}, wanted {wanted}")
             if states.dtype != torch.bfloat16:

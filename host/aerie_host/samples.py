@@ -24,6 +24,8 @@ ON_TOO_LONG = ("error", "truncate", "skip")
 # Part of the fingerprint of an extraction: raise it when the same data gives other tokens or masks than before.
 SAMPLE_RULES = 2
 LISTED = 20
+# JSON may escape halves of UTF-16's pairs.
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +37,10 @@ class Sample:
     id: str
     input_ids: list[int]
     loss_mask: list[int]
+    unit: str = "line"
+
+    def __str__(self) -> str:
+        return f"sample {self.index} ({self.unit} {self.line})"
 
     @property
     def trainable(self) -> int:
@@ -92,6 +98,8 @@ class Encoder:
             full = render(messages, False)
         except Exception as error:
             raise TemplateRefusedError(f"the chat template refuses this conversation: {error}") from error
+        if half := SURROGATE.search(full):
+            raise TemplateRefusedError(f"its text has {half[0]!a}, one half of a character: no tokenizer takes it")
         if self._marked:
             both = self._tokenizer.apply_chat_template(
                 messages, tools=tools, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
@@ -166,7 +174,7 @@ def _sample(
         input_ids, loss_mask = input_ids[:longest], loss_mask[:longest]
     if not any(loss_mask):
         return None, "no trainable token" + (f" in the first {longest}" if note else "")
-    return Sample(entry.index, entry.line, entry.id, input_ids, loss_mask), note
+    return Sample(entry.index, entry.line, entry.id, input_ids, loss_mask, entry.unit), note
 
 
 def prepare(

@@ -110,10 +110,7 @@ class _Assembly:
         )
         end = piece.position + piece.rows
         if piece.position > covered or end > length:
-            raise JobError(
-                f"sample {piece.sample.index} (line {piece.sample.line}): rows {piece.position} to {end - 1} came "
-                f"after {covered} of {length}"
-            )
+            raise JobError(f"{piece.sample}: rows {piece.position} to {end - 1} came after {covered} of {length}")
         for whole, part in zip(states, here, strict=True):
             whole[piece.position : end] = part
         self._parts[piece.sample.index] = (states, end)
@@ -148,8 +145,8 @@ def _write_all(connection: Any, assembly: _Assembly, writer: SampleWriter) -> No
         except JobError:
             raise
         except Exception as error:
-            where = f"sample {piece.sample.index} (line {piece.sample.line})"
-            raise JobError(f"{where}: {type(error).__name__}: {error}\n{traceback.format_exc(limit=-5)}") from error
+            trace = traceback.format_exc(limit=-5)
+            raise JobError(f"{piece.sample}: {type(error).__name__}: {error}\n{trace}") from error
         connection.send(Released(piece.slab, piece.rows))
         if writer.uncommitted_bytes >= COMMIT_BYTES or writer.uncommitted >= COMMIT_FILES or not connection.poll():
             connection.send(Committed(writer.commit()))

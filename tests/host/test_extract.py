@@ -85,6 +85,8 @@ def test_damage_is_mended_and_what_was_whole_stays(extraction):
     before = extraction.digests()
     path = extraction.output
     (path / "data_1.pt").unlink()
+    # As good as missing, and replaced.
+    (path / "data_1.pt").symlink_to("nowhere")
     (path / "data_2.pt").write_bytes((path / "data_2.pt").read_bytes()[:-100])
     content = bytearray((path / "data_3.pt").read_bytes())
     content[len(content) // 2] ^= 1
@@ -287,6 +289,8 @@ def test_an_output_that_is_a_file(extraction, check):
         ({"layer_ids": [5, 5]}, "name one twice"),
         ({"layer_ids": [-1]}, "do not exist"),
         ({"max_length": 1}, "at least 2"),
+        ({"writers": -1}, "'writers' is -1, wanted at least 0"),
+        ({"token_budget": 0}, "'token_budget' is 0, wanted at least 1"),
         ({"on_too_long": "cut"}, "one of error, truncate, skip"),
         ({"data": "/nowhere.jsonl"}, "is not there"),
     ],

@@ -71,6 +71,15 @@ def test_a_template_that_raises_costs_that_conversation_alone(tmp_path, family):
     assert str(done.skipped[0]) == "row 2: the chat template refuses this conversation: division by zero"
 
 
+def test_half_a_character_costs_that_conversation_alone(tmp_path):
+    path = tmp_path / "data.jsonl"
+    rows = [{"messages": [{"role": "user", "content": "a\ud83c"}, CHAT[1]]}, {"messages": CHAT[:2]}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = prepare(Data(path), lambda: Encoder(fast_tokenizer("chatml")), Limits(400))
+    assert [sample.index for sample in done.samples] == [1]
+    assert str(done.skipped[0]) == (r"line 1: its text has '\ud83c', one half of a character: no tokenizer takes it")
+
+
 def test_parquet_gives_what_json_lines_give_over_many_row_groups(tmp_path):
     rows = [{"id": str(n), "messages": CHAT[: 2 + 2 * (n % 2)], "tools": None, "score": n} for n in range(1500)]
     rows[3]["messages"] = USE
@@ -101,6 +110,8 @@ def test_token_ids_need_no_tokenizer_and_are_held_to_the_vocabulary(tmp_path):
         (0, [5, 6, 7], [0, 1, 1]),
         (2, list(range(8)), [1] * 8),
     ]
+    # As messages of the writers name it.
+    assert str(done.samples[1]) == "sample 2 (row 3)"
     assert str(done.skipped[0]) == "row 2: token 400 is outside the model's vocabulary of 400"
     assert str(done.truncated[0]) == "row 3: 9 tokens, longer than 8"
 

@@ -74,6 +74,17 @@ def test_token_ids_come_with_a_mask_or_are_trained_on_whole():
     assert (tally.shapes, tally.without_mask) == ({"token ids": 2}, 1)
 
 
+def test_of_a_message_in_two_manners_what_is_not_read_is_counted():
+    tally = Tally()
+    parsed({"messages": [{**GOOD[0], "from": "human", "value": "Bye"}, {**GOOD[1], "value": "Bye"}]}, tally)
+    assert tally.unread_keys == {"role": 1, "content": 1, "value": 1}
+
+
+def test_an_id_of_null_is_none():
+    assert parsed({"id": None, "messages": GOOD}).id == ""
+    assert parsed({"id": None, "prompt_id": 0, "messages": GOOD}).id == "0"
+
+
 def test_every_unknown_role_is_counted():
     tally = Tally()
     turns = [{"from": "human", "value": "a"}, {"from": "wizard", "value": "b"}, {"from": None, "value": "c"}]
@@ -86,7 +97,7 @@ def test_every_unknown_role_is_counted():
     ("value", "reason"),
     [
         ([1], "no JSON object"),
-        ({"id": "x"}, "has the keys id: one of conversations, messages, data, input_ids"),
+        ({"id": "x"}, "has the keys id, wanted one of conversations, messages, data, input_ids"),
         ({}, "has the keys (none)"),
         ({"messages": GOOD, "conversations": GOOD}, "has conversations and messages, wanted one of"),
         ({"messages": "x"}, "'messages' is no list"),
@@ -108,6 +119,11 @@ def test_every_unknown_role_is_counted():
             "message 2: the arguments of a tool call are broken JSON",
         ),
         ({"messages": [GOOD[0], {**GOOD[1], "thinking": "a", "reasoning": "b"}]}, "two reasonings that differ"),
+        ({"messages": [GOOD[0], {**GOOD[1], "reasoning": ["a"]}]}, "message 2: 'reasoning' is no text"),
+        ({"messages": [{**GOOD[0], "tool_call_id": 5}, GOOD[1]]}, "message 1: 'tool_call_id' is no text"),
+        ({"messages": [GOOD[0], {**GOOD[1], "tool_calls": [{"function": 5}]}]}, "a tool call has no function with"),
+        ({"messages": [GOOD[0], {**GOOD[1], "tool_calls": [{}]}]}, "a tool call has no function with a name"),
+        ({"messages": GOOD, "tools": "[" * 100_000}, "'tools' is broken JSON"),
         ({"messages": GOOD, "tools": "[{"}, "'tools' is broken JSON"),
         ({"messages": GOOD, "tools": {"a": 1}}, "'tools' is no list of objects"),
         ({"messages": GOOD, "system": 5}, "has a 'system' that is no text"),
@@ -121,6 +137,7 @@ def test_every_unknown_role_is_counted():
         ({"input_ids": [1, 2], "loss_mask": [1]}, "'loss_mask' has 1 values for 2 tokens"),
         ({"input_ids": [1, 2], "loss_mask": [1, 2]}, "each 0 or 1"),
         ({"input_ids": [1, 2], "labels": [-100, 2]}, "has 'labels' and no 'loss_mask'"),
+        ({"input_ids": [1, 0], "attention_mask": [1, 0]}, "give the tokens without padding"),
     ],
 )
 def test_a_row_that_gives_no_sample_says_why_and_where(value, reason):
@@ -160,6 +177,9 @@ def test_a_file_without_rows_and_what_a_file_is_in_words(tmp_path):
     path.write_text("[]")
     with pytest.raises(UsageError, match="is JSON array, but it has no row"):
         list(Data(path))
+    path.write_text(json.dumps([{"messages": GOOD}] * 3))
+    with pytest.raises(UsageError, match="shard 4/8 of it has no row: take fewer shards"):
+        list(Data(path, Shard(4, 8)))
     path.write_text(json.dumps([{"messages": GOOD}, {"data": ["a", "b"]}, {"messages": GOOD}]))
     data = Data(path, Shard(1, 2))
     assert [(entry.index, entry.line) for entry in data] == [(0, 1), (2, 3)]

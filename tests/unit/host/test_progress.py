@@ -79,6 +79,10 @@ def test_the_text_keeps_the_grammar_of_the_format(made, tmp_path):
 def test_a_metrics_file_that_cannot_be_written_is_refused_at_the_start(tmp_path):
     with pytest.raises(JobError, match=r"nowhere/a\.prom cannot be written: No such file"):
         Progress(tmp_path / "progress.json", 1, 1, 0, tmp_path / "nowhere/a.prom")
+    (tmp_path / "a.prom").mkdir()
+    with pytest.raises(JobError, match=r"a\.prom cannot be written: Is a directory"):
+        Progress(tmp_path / "progress.json", 1, 1, 0, tmp_path / "a.prom")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.prom"}
 
 
 def test_progress_that_cannot_be_written_later_is_said_once_and_ends_nothing(made, tmp_path, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import string
 
 import pytest
@@ -74,6 +75,7 @@ def test_what_is_no_shard_is_refused(text):
         (b"PK\x03\x04aaa", "a zip archive"),
         (b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"),
         (b"\x00\x01\x02", "it begins with"),
+        ('{"a": 1}'.encode("utf-16"), "UTF-16: save it as UTF-8"),
     ],
 )
 def test_a_file_of_no_known_format_is_named_with_what_was_found(tmp_path, content, found):
@@ -81,9 +83,11 @@ def test_a_file_of_no_known_format_is_named_with_what_was_found(tmp_path, conten
         Rows(file(tmp_path, content))
 
 
-def test_a_folder_is_no_data(tmp_path):
-    with pytest.raises(UsageError, match="is a folder, wanted one file"):
-        Rows(tmp_path)
+def test_what_is_no_file_is_no_data(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path, found in ((tmp_path, "a folder"), (tmp_path / "pipe", "no regular file"), (tmp_path / "no", "not there")):
+        with pytest.raises(UsageError, match=f"is {found}"):
+            Rows(path)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +98,11 @@ def test_a_folder_is_no_data(tmp_path):
         (b'\xef\xbb\xbf{"a": 1}', "JSON lines"),
         (b'[1]\n{"a": 1}\n', "JSON lines"),
         (b'{"a": "' + b"x" * rows.HEAD + b'"}', "JSON lines"),
+        ('{"a": "\u2028' + "x" * rows.HEAD + '"}', "JSON lines"),
         (b'\n \xef\xbb\xbf[{"a": 1}]'[2:], "JSON array"),
         (b'[{"a": 1},\n{"a": 2}]', "JSON array"),
         (b"[]", "JSON array"),
+        (b"[" * 5000 + b"\nx", "JSON array"),
         (b"PAR1...", "parquet"),
     ],
 )
@@ -115,6 +121,7 @@ def test_the_format_is_what_the_content_says(tmp_path, content, kind):
         ("[", "row 1 of the array is broken JSON", 0),
         (b'[{"a": 1}, "\xff"]', "no UTF-8 in or after row 1", 0),
         ("[" * 100_000, "row 1 of the array is nested too deeply", 0),
+        ('[{"a": 1}, {"a": ' + "9" * 5000 + "}]", "row 2 of the array cannot be read: Exceeds the limit", 1),
     ],
 )
 def test_an_array_that_is_broken_is_named_by_its_row(tmp_path, content, message, before):
@@ -126,12 +133,14 @@ def test_an_array_that_is_broken_is_named_by_its_row(tmp_path, content, message,
 
 
 def test_a_broken_line_costs_that_line_alone(tmp_path):
-    deep = b"[" * 100_000
-    found = list(Rows(file(tmp_path, b'{"a": 1}\n{"a": \n{"a": "\xff"}\n' + deep + b'\n\n{"a": 2}')).read())
+    deep, digits = b"[" * 100_000, b"9" * 5000
+    text = b'{"a": 1}\n{"a": \n{"a": "\xff"}\n' + deep + b'\n\n{"a": 2}\n' + digits
+    found = list(Rows(file(tmp_path, text)).read())
     assert [(row.place, row.number, row.problem[:11]) for row in found] == [
         (0, 1, ""),
         (1, 2, "broken JSON"),
         (2, 3, "no UTF-8 at"),
         (3, 4, "JSON that i"),
         (4, 6, ""),
+        (5, 7, "JSON that c"),
     ]
