@@ -24,6 +24,7 @@ from ansible.module_utils.aerie.environment import wheel, wheel_record  # noqa: 
 from ansible.module_utils.aerie.environment.network import FetchError  # noqa: E402
 
 MODULE = "uv_environment"
+RECORD = "restore the record as it was committed; remove it only to record the digest anew"
 
 
 class AnsweredError(Exception):
@@ -98,7 +99,7 @@ class ActionModule(ActionBase):
             known = self.known(record, source, trust, arguments, task_vars)
         except (FetchError, lock.LockError, OSError) as error:
             wanted = getattr(error, "wanted", "a record that can be read and written")
-            raise AnsweredError(answer("fail", str(error), wanted, getattr(error, "remedy", ""))) from None
+            raise AnsweredError(answer("fail", str(error), wanted, getattr(error, "remedy", RECORD))) from None
         arguments["wheel"] = dataclasses.asdict(dataclasses.replace(source, sha256=known.sha256))
         return text.rstrip("\n") + "\n" + wheel.pin_line(source.distribution, known.version, known.sha256)
 

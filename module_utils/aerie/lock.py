@@ -38,13 +38,17 @@ def normalize(name: str) -> str:
 def joined(paths: Iterable[str]) -> str:
     """The text of a lock that lies in parts: a stack's, and that of a wheel which the stack's leaves out.
 
-    Raises ``LockError`` for a part that is missing.
+    Raises ``LockError`` for a part that is missing or no text.
     """
-    try:
-        parts = [Path(path).read_text(encoding="utf-8") for path in paths]
-    except (OSError, UnicodeDecodeError) as error:
-        raise LockError(f"lock: {error}") from None
+    parts = [_text(Path(path)) for path in paths]
     return "".join(part if part.endswith("\n") else f"{part}\n" for part in parts)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LockError(f"lock {path}: {error}") from None
 
 
 def logical_lines(text: str) -> Iterator[str]:

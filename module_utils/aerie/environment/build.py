@@ -147,15 +147,15 @@ def converge(demand: Demand, check_mode: bool) -> Outcome:
         hold_core(current, demand)
     if demand.bundle:
         bundle.require(demand.bundle, demand.lock, chosen_python(demand)[1], platform.machine())
+    busy = jobs_in(places)
+    if busy:
+        raise BusyError(f"{demand.path} is in use by our job, pid {', '.join(map(str, busy))}")
     if check_mode:
         _, outcome.python = chosen_python(demand)
         wants = locked.wanted(demand.lock, outcome.python)
         outcome.after = {name: one.version for name, one in wants.items()}
         outcome.data = {"wanted": len(wants)}
         return _timed(outcome, started)
-    busy = jobs_in(places)
-    if busy:
-        raise BusyError(f"{demand.path} is in use by our job, pid {', '.join(map(str, busy))}")
     with places.locked():
         clean(places, outcome)
         ready = reusable(places, demand, current) or build(places, demand)
@@ -243,6 +243,8 @@ def build(places: Places, demand: Demand) -> Path:
     variables["UV_CACHE_DIR"] = str(tool.cache_folder(variables, demand.home))
     # Without hard links to its cache uv would copy 8 GB and say so on every run.
     variables["UV_NO_PROGRESS"] = "1"
+    # A uv.toml of the host could send the wheels to another folder, or forbid them.
+    variables["UV_NO_CONFIG"] = "1"
     target = places.new(hashlib.sha256(demand.lock.encode()).hexdigest())
     try:
         tool.run(demand.uv, ["venv", "--quiet", "--no-project", "--python", base, str(target)], variables)

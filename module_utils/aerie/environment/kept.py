@@ -59,11 +59,13 @@ def go_back(path: Path, name: str, vllm_distribution: str, check_mode: bool) -> 
         raise KeptError(f"{places.stranger()} at {path}, not made by this role", "a link of ours", "see ml_env_source")
     chosen, before = choose(places, name), places.current()
     verify(chosen, vllm_distribution)
-    if chosen.resolve() == before or check_mode:
-        return chosen, chosen.resolve() != before
+    if chosen.resolve() == before:
+        return chosen, False
     busy = build.jobs_in(places)
     if busy:
         raise build.BusyError(f"{path} is in use by our job, pid {', '.join(map(str, busy))}")
+    if check_mode:
+        return chosen, True
     with places.locked():
         places.swap(chosen)
         try:

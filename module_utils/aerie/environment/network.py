@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import re
 import socket
@@ -9,7 +10,7 @@ import ssl
 import urllib.error
 import urllib.request
 from typing import IO, TYPE_CHECKING, Mapping
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,14 +18,17 @@ if TYPE_CHECKING:
 TIMEOUT = 30.0
 HEAD = 60
 FALSE = ("", "0", "false", "no", "off")
+# What an address may hold that is for no report: a name and a password, and the parameters of a signed one.
+SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=\.whl\?)[^\s:,;]+")
 
 
 class FetchError(Exception):
-    """What was found in place of a file, what was wanted, and what to do."""
+    """What was found in place of a file, what was wanted, and what to do; secrets of addresses are left out."""
 
     def __init__(self, found: str, wanted: str, remedy: str) -> None:
-        super().__init__(found)
-        self.found, self.wanted, self.remedy = found, wanted, remedy
+        shown = SECRET.sub("***", found)
+        super().__init__(shown)
+        self.found, self.wanted, self.remedy = shown, wanted, remedy
 
 
 class MissingError(FetchError):
@@ -53,7 +57,7 @@ class Network:
                 "unset UV_OFFLINE in ml_env_uv_environment, or provision from a bundle",
             )  # fmt: skip
         try:
-            answer: IO[bytes] = self._opener(url).open(url, timeout=self.timeout)
+            answer: IO[bytes] = self._opener(url).open(_request(url), timeout=self.timeout)
         except urllib.error.HTTPError as error:
             raise refusal(url, error.code) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -86,6 +90,21 @@ class Network:
         return FetchError(found, "an answer", remedy)
 
 
+def _request(url: str) -> urllib.request.Request:
+    """The request of an address, whose name and password go to its host alone and to none that it redirects to."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https"):
+        raise ValueError("no address of http or https")
+    user, at, _ = parts.netloc.rpartition("@")
+    plain = url.replace(f"{user}@", "", 1) if at else url
+    request = urllib.request.Request(plain)  # noqa: S310  (the scheme was looked at)
+    if not at:
+        return request
+    pair = unquote(user) if ":" in user else f"{unquote(user)}:"
+    request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")
+    return request
+
+
 def bypasses(host: str, without_proxy: str) -> bool:
     """Whether NO_PROXY names a host, by its name or the end of it, or all hosts."""
     names = [name.strip().lower().lstrip(".") for name in without_proxy.split(",") if name.strip()]
@@ -100,6 +119,12 @@ def refusal(url: str, code: int) -> FetchError:
     """What an HTTP error means. Storage behind such an index answers 403 for what it has not."""
     kind = MissingError if code in (403, 404, 410) else FetchError
     remedy = "try again later, or name a mirror in vllm_index_url"
+    if code == 401:
+        remedy = "put name and password into the address, as https://name:password@host/path"
+    elif code == 407:
+        remedy = "put name and password into the proxy's address, HTTPS_PROXY (ml_env_uv_environment)"
+    elif 300 <= code < 400:
+        remedy = "it leads in circles, or to what is no web address: correct vllm_index_url or vllm_wheel"
     return kind(f"{url}: HTTP {code}", "the file", remedy)
 
 

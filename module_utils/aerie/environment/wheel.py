@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
 import shutil
 import tempfile
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple
@@ -77,13 +79,23 @@ def source_of(given: Mapping[str, Any]) -> Source | None:
     source = Source(**{**values, "channel": channel, "index_url": (values.get("index_url") or INDEX).rstrip("/")})
     major = source.cuda.split(".")[0]
     faults = [
-        (bool(source.sha256) and not SHA256.fullmatch(source.sha256), "vllm_sha256", source.sha256, "64 hex digits"),
+        (
+            bool(source.sha256) and not SHA256.fullmatch(source.sha256),
+            "vllm_sha256",
+            source.sha256,
+            "64 hex digits, small letters",
+        ),
     ]
     if channel == "nightly":
         fits = VARIANT.fullmatch(source.variant) and source.variant[:4] == (f"cu{major}" if major else "cpu")
         wanted = f"a variant for CUDA {major}, which the lock's torch has, as cu{major}9" if major else "cpu"
         faults += [
-            (not COMMIT.fullmatch(source.commit), "vllm_commit", source.commit, "all 40 hex digits of a commit"),
+            (
+                not COMMIT.fullmatch(source.commit),
+                "vllm_commit",
+                source.commit,
+                "all 40 hex digits of a commit, small letters",
+            ),
             (not fits, "vllm_variant", source.variant, wanted),
         ]
     elif channel == "wheel":
@@ -131,12 +143,16 @@ def find(source: Source, net: Network) -> str:
         raise _missing(source, net, error) from error
     try:
         entries = [str(entry["path"]) for entry in json.loads(content)]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         begin = content.strip().split("\n")[0][: network.HEAD]
         remedy = "a proxy, a login page or a mirror answered in its place: check HTTPS_PROXY and vllm_index_url"
         raise FetchError(f"{page}: no list of wheels, it begins with {begin!r}", "metadata.json", remedy) from None
     fitting = sorted(urljoin(page, path) for path in entries if _fits(source, file_of(f"x://x/{path}")))
-    if len(fitting) != 1 or not fitting[0].startswith(f"{source.index_url}/"):
+    strange = [address for address in fitting if not address.startswith(f"{source.index_url}/")]
+    if strange:
+        remedy = "the list leads to another place: name the index or a mirror of it in vllm_index_url"
+        raise FetchError(f"{page}: lists {', '.join(strange)}", "addresses of that index", remedy)
+    if len(fitting) != 1:
         listed = ", ".join(file_of(f"x://x/{path}") for path in entries) or "nothing"
         wanted = f"one wheel of {source.distribution} of g{source.commit[:9]} for {source.variant}, {source.machine}"
         raise FetchError(f"{page}: lists {listed}", wanted, "correct vllm_commit or vllm_variant, or name a mirror")
@@ -148,7 +164,8 @@ def _fits(source: Source, file: str) -> bool:
     if name is None or name.distribution != lock.normalize(source.distribution):
         return False
     others = [part for part in name.version.partition("+")[2].split(".") if VARIANT.fullmatch(part)]
-    machine = name.platform.endswith(f"_{source.machine}") or name.platform == "any"
+    linux = name.platform.startswith(("manylinux", "linux")) and name.platform.endswith(f"_{source.machine}")
+    machine = linux or name.platform == "any"
     return machine and is_of(name.version, source.commit) and others in ([], [source.variant])
 
 
@@ -164,6 +181,9 @@ def _missing(source: Source, net: Network, error: MissingError) -> FetchError:
         )
         return FetchError(f"{error.found}: the index has nothing for this commit", wanted, remedy)
     variants = sorted(set(re.findall(r'href="(cu\d{3}|cpu)/"', links)))
+    if source.variant in variants:
+        remedy = "a mirror needs metadata.json too: mend it, name another in vllm_index_url, or use the channel wheel"
+        return FetchError(f"{error.found}: this commit has {source.variant}, but not its list", "metadata.json", remedy)
     text = f"{error.found}: this commit has the variants {', '.join(variants) or '(none)'}"
     return FetchError(text, wanted, "correct vllm_variant, or use the channel wheel with a file")
 
@@ -180,12 +200,13 @@ def obtain(source: Source, folder: Path, version: str, variables: Mapping[str, s
             name = parse_name(path.name)
             if name and version in ("", name.version) and tool.sha256_of(path) == source.sha256:
                 return Wheel(path, name.version, source.sha256)
+    _sweep(folder)
     net = Network(variables)
     address = find(source, net) if source.channel == "nightly" else source.location
     handle, scratch = tempfile.mkstemp(dir=str(folder), prefix=".wheel-")
-    os.close(handle)
     part = Path(scratch)
     try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
         _copy(net, address, part)
         digest = tool.sha256_of(part)
         if source.sha256 and digest != source.sha256:
@@ -204,6 +225,7 @@ def obtain(source: Source, folder: Path, version: str, variables: Mapping[str, s
     finally:
         with contextlib.suppress(FileNotFoundError):
             part.unlink()
+        os.close(handle)
     return Wheel(final, made, digest)
 
 
@@ -212,6 +234,14 @@ def _wheels(source: Source, folder: Path) -> Iterator[Path]:
         name = parse_name(path.name)
         if name and name.distribution == lock.normalize(source.distribution):
             yield path
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a killed download left; one that runs holds its file."""
+    for path in folder.glob(".wheel-*"):
+        with contextlib.suppress(OSError), path.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
 
 
 def _copy(net: Network, address: str, part: Path) -> None:
@@ -232,7 +262,7 @@ def _inside(path: Path, address: str) -> str:
         with zipfile.ZipFile(str(path)) as archive:
             inner = [one for one in archive.namelist() if one.endswith(".dist-info/METADATA") and one.count("/") == 1]
             headers = archive.read(inner[0]).decode("utf-8", "replace").split("\n\n")[0]
-    except (zipfile.BadZipFile, IndexError, OSError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, IndexError, OSError) as error:
         remedy = "try again; where it happens again, the proxy or the mirror holds a damaged copy"
         raise FetchError(f"{address}: no whole wheel ({error})", "a wheel", remedy) from error
     fields = dict(line.split(": ", 1) for line in headers.splitlines() if ": " in line)

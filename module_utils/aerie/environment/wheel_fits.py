@@ -40,6 +40,8 @@ def _cuda(site: Path, stack_cuda: str) -> list[Difference]:
     brings = {found.group(1).split(".")[0]} if found and found.group(1) else set()
     wants = f"CUDA {'/'.join(brings) or 'none'}" + (", which torch brings" if stack_cuda else "")
     wrong = []
+    if stack_cuda and package.is_dir() and not list(package.glob("_C.*so")):
+        wrong.append(Difference("vllm/_C", "missing: a build without compiled operators", wants))
     for path in sorted(package.glob("*.so")):
         try:
             asks = elf.cuda_majors(elf.needed(path))

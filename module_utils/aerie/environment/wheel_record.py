@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 from ansible.module_utils.aerie import lock
 from ansible.module_utils.aerie.environment import locked
 from ansible.module_utils.aerie.environment.network import FetchError
-from ansible.module_utils.aerie.environment.wheel import Source, file_of, parse_name, pin_line
+from ansible.module_utils.aerie.environment.wheel import Source, file_of, is_of, parse_name, pin_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,10 +26,10 @@ def read(path: Path, distribution: str) -> Known | None:
     """What is recorded; None when nothing is. Raises `LockError` for anything but one pin with one hash."""
     if not path.is_file():
         return None
-    text = path.read_text(encoding="utf-8")
+    text = lock.joined([str(path)])
     pins, hashes = lock.parse(text), locked.HASH.findall(text)
     if len(pins) != 1 or len(hashes) != 1 or pins[0].name != lock.normalize(distribution):
-        raise lock.LockError(f"{path}: wanted one pin of {distribution} with one hash")
+        raise lock.LockError(f"{path}: wanted one pin of {distribution} with one hash, sha256 in small letters")
     return Known(pins[0].version, hashes[0].partition(":")[2])
 
 
@@ -41,6 +41,11 @@ def settle(path: Path, source: Source, trust: bool, fetch: Callable[[], Known], 
     """
     known = read(path, source.distribution)
     if known:
+        if source.channel == "nightly" and not is_of(known.version, source.commit):
+            raise FetchError(
+                f"{path} records {known.version}", f"a build of commit {source.commit}",
+                "restore the record of this commit, or remove it and record the digest anew",
+            )  # fmt: skip
         return _same(path, source.sha256, known)
     name = parse_name(file_of(source.location))
     if source.channel == "wheel" and name:

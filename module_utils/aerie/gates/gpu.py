@@ -50,15 +50,20 @@ def judge(checks: Checks, told: Report, stack: dict[str, Any], plan: Plan) -> No
         f"{cuda['driver']} or newer, for CUDA {cuda['version']}", "install a newer NVIDIA driver and restart the host",
     )  # fmt: skip
     _capability(checks, told.gpus, cuda)
-    checks.require(
-        "number of GPUs", len(told.gpus) >= plan.tensor_parallel, len(told.gpus),
-        f"{plan.tensor_parallel} for tensor parallel {plan.tensor_parallel}",
-        "lower hidden_states_tensor_parallel_size, or use a host with more GPUs",
-    )  # fmt: skip
+    _number(checks, told, plan.tensor_parallel)
     used = told.gpus[: plan.tensor_parallel]
     _memory(checks, used, plan)
     _in_use(checks, used, told.processes, plan)
     _modes(checks, told.gpus)
+
+
+def _number(checks: Checks, told: Report, wanted: int) -> None:
+    found, remedy = str(len(told.gpus)), "lower hidden_states_tensor_parallel_size, or use a host with more GPUs"
+    broken = bool(told.gpus and told.problem)
+    if broken:
+        found, remedy = f"{found}, and {told.problem}", "have the GPU that answers no numbers reset or taken out"
+    good = len(told.gpus) >= wanted and not broken
+    checks.require("number of GPUs", good, found, f"{wanted} for tensor parallel {wanted}", remedy)
 
 
 def runs_on(capability: str, architectures: list[str]) -> bool:
@@ -86,7 +91,8 @@ def _memory(checks: Checks, gpus: list[Gpu], plan: Plan) -> None:
     needed = plan.weights // plan.tensor_parallel + BESIDE_WEIGHTS
     least = min(gpu.total for gpu in gpus)
     checks.require(
-        "GPU memory", least * plan.utilization >= needed, f"{size(least)} x {plan.utilization}",
+        "GPU memory", least * plan.utilization >= needed,
+        f"{size(least)} x {plan.utilization}" if least else "not told by the driver",
         f"{size(needed)}: {size(plan.weights)} of weights over {plan.tensor_parallel} GPUs, and {size(BESIDE_WEIGHTS)}",
         "raise hidden_states_tensor_parallel_size, or use a smaller quantisation of the model",
     )  # fmt: skip
@@ -94,11 +100,18 @@ def _memory(checks: Checks, gpus: list[Gpu], plan: Plan) -> None:
 
 def _in_use(checks: Checks, gpus: list[Gpu], processes: list[Process], plan: Plan) -> None:
     """VLLM refuses to start where less than its share of the total is free. Never ends anybody's process."""
-    crowded = [gpu for gpu in gpus if gpu.used > gpu.total * (1 - plan.utilization)]
+    crowded = [gpu for gpu in gpus if gpu.used is not None and gpu.used > gpu.total * (1 - plan.utilization)]
     if not gpus:
         checks.add("GPU memory in use", "fail", "no GPU", f"{1 - plan.utilization:.0%} at most", "see the gate driver")
         return
-    most = max(gpu.used / gpu.total if gpu.total else 1.0 for gpu in gpus)
+    silent = [gpu.number for gpu in gpus if gpu.used is None]
+    if silent and not crowded:
+        checks.add(
+            "GPU memory in use", "warn", f"not told by the driver for GPUs {silent}",
+            f"{1 - plan.utilization:.0%} at most", "look by hand who uses them: vLLM does not start without its share",
+        )  # fmt: skip
+        return
+    most = max(gpu.used / gpu.total if gpu.total else 1.0 for gpu in gpus if gpu.used is not None)
     who = [
         f"GPU {gpu.number} pid {one.pid} {one.name} ({owner(one.pid)}) {size(one.used)}"
         for gpu in crowded

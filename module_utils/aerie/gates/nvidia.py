@@ -15,7 +15,7 @@ MIB = 1024 * 1024
 
 
 class Gpu(NamedTuple):
-    """One GPU; memory in bytes."""
+    """One GPU; memory in bytes, None in use where the driver does not tell."""
 
     number: int
     uuid: str
@@ -23,7 +23,7 @@ class Gpu(NamedTuple):
     driver: str
     capability: str
     total: int
-    used: int
+    used: int | None
     mig: str
     persistence: str
 
@@ -38,7 +38,7 @@ class Process(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All of it; `problem` says why there is nothing else."""
+    """All of it; `problem` says why there is nothing, or what else was said that is no GPU."""
 
     gpus: list[Gpu]
     processes: list[Process]
@@ -61,7 +61,7 @@ def _mib(text: str) -> int:
 def parse_gpus(text: str) -> list[Gpu]:
     """GPUs from `--query-gpu` with our columns, csv without head and units."""
     return [
-        Gpu(int(r[0]), r[1], r[2], r[3], r[4], _mib(r[5]), _mib(r[6]), r[7], r[8])
+        Gpu(int(r[0]), r[1], r[2], r[3], r[4], _mib(r[5]), _mib(r[6]) if r[6].isdigit() else None, r[7], r[8])
         for r in _rows(text, GPU_COLUMNS)
         if r[0].isdigit()
     ]
@@ -99,7 +99,10 @@ def gather() -> Report:
 def report(gpus: str, processes: str) -> Report:
     """The report from the two texts."""
     found = parse_gpus(gpus)
-    return Report(found, parse_processes(processes), "" if found else f"no GPU: {gpus.strip() or 'an empty list'}")
+    # A GPU that is broken has a line of words: left out, the next one would be judged in its place.
+    others = [line.strip() for line in gpus.splitlines() if line.strip() and not parse_gpus(line)]
+    problem = f"nvidia-smi says: {'; '.join(others)}" if others else ""
+    return Report(found, parse_processes(processes), problem if found else f"no GPU: {gpus.strip() or 'an empty list'}")
 
 
 def as_data(told: Report) -> list[dict[str, Any]]:

@@ -191,6 +191,16 @@ def test_no_variable_of_host_or_inventory_switches_hashes_off(
         build.converge(demand(make_lock(alpha=("1.0", "0" * 64)), environment=switch), check_mode=False)
 
 
+def test_no_uv_toml_of_the_host_sends_the_wheels_elsewhere(
+    demand: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "uv").mkdir()
+    (tmp_path / "uv" / "uv.toml").write_text(f'[pip]\ntarget = "{tmp_path}/elsewhere"\nno-binary = ["alpha"]\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert build.converge(demand(), check_mode=False).changed
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_a_lock_without_hash_is_refused(demand: Make) -> None:
     with pytest.raises(LockError, match="beta has no hash"):
         build.converge(demand("beta==2.0\n"), check_mode=False)
@@ -270,8 +280,9 @@ def test_an_environment_with_a_running_job_is_not_replaced(demand: Make, tmp_pat
     with subprocess.Popen([python, "-c", "print(1, flush=True); input()"], stdin=-1, stdout=-1, env=variables) as job:
         assert job.stdout is not None
         job.stdout.readline()
-        with pytest.raises(build.BusyError, match=str(job.pid)):
-            build.converge(newer, check_mode=False)
+        for check_mode in (True, False):
+            with pytest.raises(build.BusyError, match=str(job.pid)):
+                build.converge(newer, check_mode)
         assert not build.converge(demand(), check_mode=False).changed
         job.kill()
     assert build.converge(newer, check_mode=False).changed

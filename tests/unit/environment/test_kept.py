@@ -114,8 +114,9 @@ def test_not_while_a_job_runs_in_it(three: list[str], tmp_path: Path) -> None:
     with subprocess.Popen([python, "-c", "print(1, flush=True); input()"], stdin=-1, stdout=-1, env=variables) as job:
         assert job.stdout is not None
         job.stdout.readline()
-        with pytest.raises(build.BusyError, match=str(job.pid)):
-            back(tmp_path)
+        for check_mode in (True, False):
+            with pytest.raises(build.BusyError, match=str(job.pid)):
+                back(tmp_path, check_mode=check_mode)
         job.kill()
     assert "1.2" in version(tmp_path)
 

@@ -238,6 +238,13 @@ def test_br20_binaries_ask_for_the_cuda_that_torch_brings(tmp_path: Path, librar
     assert [f"{one.name} {one.found}: {one.wanted}" for one in found] == ([says] if says else [])
 
 
+def test_br20_a_vllm_without_compiled_operators_is_a_misfit(tmp_path: Path) -> None:
+    root = binaries_of(tmp_path, "libcudart.so.12")
+    next(root.glob("lib/python*/site-packages/vllm/_C.*")).unlink()
+    (one,) = wheel_fits.misfits(root, wheel.Source("wheel", cuda="12.8"), {"vllm": "0.16.0"}, "3.12.1")
+    assert (one.name, one.wanted) == ("vllm/_C", "CUDA 12, which torch brings")
+
+
 def test_br20_a_plain_release_in_the_place_of_the_nightly_is_a_misfit(tmp_path: Path) -> None:
     source = wheel.Source("nightly", commit=COMMIT, variant="cu129")
     for version in ("0.16.0", "0.16.1+cu129", f"0.16.0rc2.dev388+g{OTHER[:9]}"):

@@ -190,6 +190,24 @@ def test_recorded_too_few_gpus_for_tensor_parallel() -> None:
     assert failed(judged(recorded("old_driver"), tensor_parallel=8)) == {"driver", "number of GPUs"}
 
 
+@pytest.mark.parametrize("line", ["0, GPU-a, [Unknown Error]", "Unable to determine the device handle for GPU 0"])
+def test_a_gpu_that_is_broken_is_not_passed_over(line: str) -> None:
+    gpus = (RECORDED / "h200.gpus.csv").read_text().replace("0, ", "1, ", 1)
+    checks = judged(nvidia.report(f"{line}\n{gpus}", ""))
+    assert failed(checks) == {"number of GPUs"}
+    assert line in checks["number of GPUs"]["found"]
+
+
+@pytest.mark.parametrize("word", ["[N/A]", "[Insufficient Permissions]"])
+def test_memory_that_the_driver_does_not_tell_is_no_free_memory(word: str) -> None:
+    parts = (RECORDED / "h200.gpus.csv").read_text().split(", ")
+    checks = judged(nvidia.report(", ".join([*parts[:6], word, *parts[7:]]), ""))
+    assert checks["GPU memory in use"]["status"] == "warn"
+    checks = judged(nvidia.report(", ".join([*parts[:5], word, word, *parts[7:]]), ""), weights=1)
+    assert failed(checks) == {"GPU memory"}
+    assert checks["GPU memory"]["found"] == "not told by the driver"
+
+
 def test_recorded_no_gpus() -> None:
     checks = judged(recorded("no_gpus"), tensor_parallel=8)
     assert failed(checks) == {"driver", "compute capability", "number of GPUs", "GPU memory in use"}
