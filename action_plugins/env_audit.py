@@ -20,10 +20,14 @@ from ansible.module_utils.aerie.lock import LockError, joined, parse  # noqa: E4
 from ansible.module_utils.aerie.patching.series import SeriesError  # noqa: E402
 
 
+def parts_of(paths: object) -> list[str]:
+    """The files that a lock lies in."""
+    return [str(part) for part in (paths if isinstance(paths, list) else [paths])]
+
+
 def read_lock(paths: object) -> list[list[str]]:
     """The pins of a lock as plain lists: the hashes, nine tenths of the file, stay here. Raises ``LockError``."""
-    parts = paths if isinstance(paths, list) else [paths]
-    return [list(pin) for pin in parse(joined(str(part) for part in parts))]
+    return [list(pin) for pin in parse(joined(parts_of(paths)))]
 
 
 def read_series(directories: object) -> list[dict[str, Any]]:
@@ -43,6 +47,15 @@ class ActionModule(ActionBase):
         """Read the inputs, then run the module with them."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         arguments = dict(self._task.args)
+        absent = [part for part in parts_of(arguments.get("lock"))[1:] if not Path(part).is_file()]
+        if absent and self._task.check_mode:
+            # The record of a wheel's digest: an earlier task would have made it.
+            text = f"no {absent[0]} yet: nothing can be verified without it"
+            remedy = "the first download records it; for an adopted environment write it by hand (docs/stacks.md)"
+            check = {"name": "stack files", "status": "warn", "found": text, "wanted": "the lock and all its parts"}
+            check["remedy"] = remedy
+            result.update(changed=False, msg=text, aerie={"section": "audit", "checks": [check], "data": {}})
+            return result
         try:
             arguments["pins"] = read_lock(arguments.get("lock"))
             arguments["series"] = read_series(arguments.get("series_dirs"))

