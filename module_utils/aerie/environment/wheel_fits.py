@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Mapping
 from ansible.module_utils.aerie import elf, lock
 from ansible.module_utils.aerie.audit import distributions
 from ansible.module_utils.aerie.environment.locked import Difference
-from ansible.module_utils.aerie.environment.wheel import is_of
+from ansible.module_utils.aerie.environment.wheel import file_of, is_of, parse_name
 from ansible.module_utils.aerie.patching.dist import site_packages_of
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ def misfits(root: Path, source: Source, versions: Mapping[str, str], python: str
     found = []
     if source.channel == "nightly" and not is_of(version, source.commit):
         found.append(Difference(name, version or "not installed", f"a build of commit {source.commit}"))
+    named = parse_name(file_of(source.location))
+    if named and not distributions.fits(version, named.version):
+        found.append(Difference(name, version or "not installed", f"{named.version}, as the name of its wheel says"))
     for site in site_packages_of(root):
         found += _cuda(site, source.cuda)
         found += _demands(site, name, versions, python)

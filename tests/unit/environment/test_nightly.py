@@ -238,6 +238,13 @@ def test_br20_binaries_ask_for_the_cuda_that_torch_brings(tmp_path: Path, librar
     assert [f"{one.name} {one.found}: {one.wanted}" for one in found] == ([says] if says else [])
 
 
+def test_another_version_than_the_named_wheel_s_is_a_misfit(tmp_path: Path) -> None:
+    source = wheel.Source("wheel", location="https://h.org/vllm-0.17.0%2Bcu129-cp38-abi3-linux_x86_64.whl")
+    (one,) = wheel_fits.misfits(tmp_path, source, {"vllm": "0.16.0"}, "3.12.1")
+    assert (one.found, one.wanted) == ("0.16.0", "0.17.0+cu129, as the name of its wheel says")
+    assert wheel_fits.misfits(tmp_path, source, {"vllm": "0.17.0+cu129"}, "3.12.1") == []
+
+
 def test_br20_a_vllm_without_compiled_operators_is_a_misfit(tmp_path: Path) -> None:
     root = binaries_of(tmp_path, "libcudart.so.12")
     next(root.glob("lib/python*/site-packages/vllm/_C.*")).unlink()
