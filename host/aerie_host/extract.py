@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from aerie_host.states import StatesSource
 
 
-class StoppedError(JobError):
+# No error: no `except Exception`, of a template or a library, may take it for one.
+class _Stopped(BaseException):
     """The job was asked to end."""
 
 
 def _stop(number: int, _frame: object) -> None:
-    raise StoppedError(f"stopped by {signal.Signals(number).name}; what was finished stays, running again continues")
+    raise _Stopped(f"stopped by {signal.Signals(number).name}; what was finished stays, running again continues")
 
 
 def _give_up(message: str) -> None:
@@ -230,6 +231,9 @@ def run(spec: Spec, check: bool) -> Outcome:
         raise UsageError("extract: do not run with -O: libraries check their inputs with assert")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
-    folder.create()
-    with folder.locked():
-        return _work(job, folder, fingerprint)
+    try:
+        folder.create()
+        with folder.locked():
+            return _work(job, folder, fingerprint)
+    except _Stopped as stopped:
+        raise JobError(str(stopped)) from None

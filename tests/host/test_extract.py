@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -185,7 +186,8 @@ def test_a_wrong_state_never_reaches_the_disk(extraction, change, message):
     extraction.engine = broken
     with pytest.raises(JobError, match=message):
         extraction.run(token_budget=150)
-    assert extraction.digests() == {}
+    # Where rows are lost the first sample, of one step, is right, and may be on disk by then.
+    assert set(extraction.digests()) <= (set() if change in (nan, infinite) else {"data_0.pt"})
     assert not extraction.folder.manifest.exists()
 
 
@@ -209,6 +211,26 @@ def test_a_writer_that_is_killed_stops_the_job_by_name_and_the_next_run_goes_on(
     with pytest.raises(JobError, match=r"writer 0 ended \(exit code -9\) with samples"):
         extraction.run()
     extraction.engine = original
+    assert extraction.run().data["samples"] == len(ANSWERS)
+
+
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_stop_while_a_template_renders_is_no_row_that_is_refused(extraction, monkeypatch, call):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(extraction.spec["model"])
+    render, calls = tokenizer.apply_chat_template, itertools.count(1)
+
+    def stopping(*arguments, **named):
+        if next(calls) == call:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return render(*arguments, **named)
+
+    tokenizer.apply_chat_template = stopping
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *_, **__: tokenizer)
+    with pytest.raises(JobError, match="stopped by SIGTERM; what was finished stays"):
+        extraction.run(max_skipped=5)
+    assert not extraction.folder.manifest.exists()
     assert extraction.run().data["samples"] == len(ANSWERS)
 
 
