@@ -15,7 +15,7 @@ tokens = torch.arange(3, 259)
 greedy = target.model(tokens[None]).logits[0].argmax(-1)
 last = target.forward(tokens.tolist()).layers[-1]
 
-draft = _draft(folder, torch.arange(VOCABULARY))
+draft = _draft(folder, torch.arange(VOCABULARY), 1)
 seen = []
 draft.verifier_lm_head.register_forward_hook(lambda _module, _inputs, output: seen.append(output))
 torch.compiler.set_stance("force_eager")
