@@ -1,4 +1,4 @@
-"""Patch faults that people reported in public against other tools, each run twice; the second run must be calm."""
+"""BR-28 and its neighbours: patch faults that people reported in public against other tools, each run twice; the second run must be calm."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def twice(env: Env, maker: Maker, **options: object) -> Result:
     return first
 
 
-def test_clean_file(env: Env, maker: Maker) -> None:
+def test_br28_clean_file(env: Env, maker: Maker) -> None:
     twice(env, maker)
     env.assert_desired(maker)
 
 
-def test_absolute_paths_under_site_packages_are_not_called_dangerous(env: Env, maker: Maker) -> None:
+def test_br28_absolute_paths_under_site_packages_are_not_called_dangerous(env: Env, maker: Maker) -> None:
     twice(env, maker, environment=env.root.absolute())
     env.assert_desired(maker)
 
 
-def test_first_hunk_of_two_applied_by_hand(env: Env) -> None:
+def test_br28_first_hunk_of_two_applied_by_hand(env: Env) -> None:
     maker = Maker().edit(
         "both",
         ("demo/engine.py", "engine_3 = 3\n", "engine_3 = 33\n"),
@@ -64,7 +64,7 @@ def crlf_env(env: Env) -> Maker:
 
 
 @pytest.mark.parametrize("patch_ends", ["lf", "crlf"])
-def test_wheel_with_crlf_files(env: Env, patch_ends: str) -> None:
+def test_br28_wheel_with_crlf_files(env: Env, patch_ends: str) -> None:
     maker = crlf_env(env)
     if patch_ends == "lf":
         maker.texts = {name: text.replace("\r\n", "\n") for name, text in maker.texts.items()}
@@ -74,7 +74,7 @@ def test_wheel_with_crlf_files(env: Env, patch_ends: str) -> None:
     env.assert_pristine()
 
 
-def test_file_turned_into_crlf_by_hand_is_drift(env: Env, maker: Maker) -> None:
+def test_br28_file_turned_into_crlf_by_hand_is_drift(env: Env, maker: Maker) -> None:
     turned = PRISTINE["demo/engine.py"].replace(b"\n", b"\r\n")
     (env.site / "demo/engine.py").write_bytes(turned)
     for _ in range(2):
@@ -84,13 +84,13 @@ def test_file_turned_into_crlf_by_hand_is_drift(env: Env, maker: Maker) -> None:
         assert_clean(env.root)
 
 
-def test_site_packages_reached_by_lib64(env: Env, maker: Maker) -> None:
+def test_br28_site_packages_reached_by_lib64(env: Env, maker: Maker) -> None:
     twice(env, maker, environment=env.root / "lib64" / "python3.11" / "site-packages")
     env.assert_desired(maker)
     assert not env.run(maker).changed
 
 
-def test_distribution_that_lives_in_a_real_lib64(tmp_path: Path, maker: Maker) -> None:
+def test_br28_distribution_that_lives_in_a_real_lib64(tmp_path: Path, maker: Maker) -> None:
     env = Env(tmp_path / "env")
     (env.root / "lib64").unlink()
     (env.root / "lib").rename(env.root / "lib64")
@@ -100,7 +100,7 @@ def test_distribution_that_lives_in_a_real_lib64(tmp_path: Path, maker: Maker) -
     env.assert_desired(maker)
 
 
-def test_environment_given_as_a_link(env: Env, maker: Maker, tmp_path: Path) -> None:
+def test_br28_environment_given_as_a_link(env: Env, maker: Maker, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(env.root)
     twice(env, maker, environment=link)
@@ -109,7 +109,7 @@ def test_environment_given_as_a_link(env: Env, maker: Maker, tmp_path: Path) -> 
     env.assert_desired(maker)
 
 
-def test_symlinked_files_are_replaced_and_their_targets_kept(env: Env, maker: Maker, tmp_path: Path) -> None:
+def test_br28_symlinked_files_are_replaced_and_their_targets_kept(env: Env, maker: Maker, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     for path in PRISTINE:
         stored = cache / path
@@ -127,7 +127,7 @@ def test_symlinked_files_are_replaced_and_their_targets_kept(env: Env, maker: Ma
     env.assert_pristine()
 
 
-def test_directory_that_is_a_link_out_of_the_environment_is_refused(env: Env, maker: Maker, tmp_path: Path) -> None:
+def test_br28_directory_that_is_a_link_out_of_the_environment_is_refused(env: Env, maker: Maker, tmp_path: Path) -> None:
     (env.site / "demo/sub").rename(tmp_path / "sub")
     (env.site / "demo/sub").symlink_to(tmp_path / "sub")
     before = snapshot(tmp_path / "sub")
@@ -139,7 +139,7 @@ def test_directory_that_is_a_link_out_of_the_environment_is_refused(env: Env, ma
     assert_clean(env.root)
 
 
-def test_site_packages_that_is_a_link_out_of_the_environment_is_refused(env: Env, maker: Maker, tmp_path: Path) -> None:
+def test_br28_site_packages_that_is_a_link_out_of_the_environment_is_refused(env: Env, maker: Maker, tmp_path: Path) -> None:
     env.site.rename(tmp_path / "shared")
     env.site.symlink_to(tmp_path / "shared")
     result = env.run(maker)
@@ -148,7 +148,7 @@ def test_site_packages_that_is_a_link_out_of_the_environment_is_refused(env: Env
     assert {path: env.read(path) for path in PRISTINE} == PRISTINE
 
 
-def test_hard_links_into_a_cache_are_broken_and_never_written_through(env: Env, maker: Maker, tmp_path: Path) -> None:
+def test_br28_hard_links_into_a_cache_are_broken_and_never_written_through(env: Env, maker: Maker, tmp_path: Path) -> None:
     cache, other = tmp_path / "cache", tmp_path / "other-env"
     for folder in (cache, other):
         for path in [*PRISTINE, "demo-1.0.dist-info/RECORD"]:
@@ -162,7 +162,7 @@ def test_hard_links_into_a_cache_are_broken_and_never_written_through(env: Env, 
     assert (cache / "demo/engine.py").stat().st_ino != (env.site / "demo/engine.py").stat().st_ino
 
 
-def test_read_only_file_keeps_its_mode(env: Env, maker: Maker) -> None:
+def test_br28_read_only_file_keeps_its_mode(env: Env, maker: Maker) -> None:
     (env.site / "demo/engine.py").chmod(0o444)
     (env.site / "demo/worker.py").chmod(0o755)
     twice(env, maker)
@@ -173,14 +173,14 @@ def test_read_only_file_keeps_its_mode(env: Env, maker: Maker) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
-def test_owner_is_kept(env: Env, maker: Maker) -> None:
+def test_br28_owner_is_kept(env: Env, maker: Maker) -> None:
     os.chown(env.site / "demo/engine.py", 1234, 4321)
     twice(env, maker)
     info = (env.site / "demo/engine.py").stat()
     assert (info.st_uid, info.st_gid) == (1234, 4321)
 
 
-def test_environment_inside_a_git_checkout(tmp_path: Path, maker: Maker) -> None:
+def test_br28_environment_inside_a_git_checkout(tmp_path: Path, maker: Maker) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / ".gitignore").write_text("env/\n")
     env = Env(tmp_path / "env")
@@ -188,7 +188,7 @@ def test_environment_inside_a_git_checkout(tmp_path: Path, maker: Maker) -> None
     env.assert_desired(maker)
 
 
-def test_look_alike_block_elsewhere_never_takes_the_patch(env: Env) -> None:
+def test_br28_look_alike_block_elsewhere_never_takes_the_patch(env: Env) -> None:
     block = b"def f():\n    x = 1\n    return x\n\n\n"
     files = {**PRISTINE, "demo/engine.py": block + b"a = 1\n\n\n" + block.replace(b"def f", b"def g")}
     lay_out(env.root, "demo", "1.0", files)
@@ -206,7 +206,7 @@ def test_look_alike_block_elsewhere_never_takes_the_patch(env: Env) -> None:
     env.assert_pristine()
 
 
-def test_an_updated_patch_reaches_a_host_patched_before(env: Env, maker: Maker) -> None:
+def test_br28_an_updated_patch_reaches_a_host_patched_before(env: Env, maker: Maker) -> None:
     env.run(maker)
     newer = standard()
     newer.texts["0001-first"] = newer.texts["0001-first"].replace("+engine_3 = 33", "+engine_3 = 3333")
