@@ -1,4 +1,7 @@
-"""BR-28 and its neighbours: patch faults that people reported in public against other tools, each run twice; the second run must be calm."""
+"""BR-28 and its neighbours: patch faults that people reported in public against other tools.
+
+Each is run twice; the second run must be calm.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +130,9 @@ def test_br28_symlinked_files_are_replaced_and_their_targets_kept(env: Env, make
     env.assert_pristine()
 
 
-def test_br28_directory_that_is_a_link_out_of_the_environment_is_refused(env: Env, maker: Maker, tmp_path: Path) -> None:
+def test_br28_directory_that_is_a_link_out_of_the_environment_is_refused(
+    env: Env, maker: Maker, tmp_path: Path
+) -> None:
     (env.site / "demo/sub").rename(tmp_path / "sub")
     (env.site / "demo/sub").symlink_to(tmp_path / "sub")
     before = snapshot(tmp_path / "sub")
@@ -139,7 +144,9 @@ def test_br28_directory_that_is_a_link_out_of_the_environment_is_refused(env: En
     assert_clean(env.root)
 
 
-def test_br28_site_packages_that_is_a_link_out_of_the_environment_is_refused(env: Env, maker: Maker, tmp_path: Path) -> None:
+def test_br28_site_packages_that_is_a_link_out_of_the_environment_is_refused(
+    env: Env, maker: Maker, tmp_path: Path
+) -> None:
     env.site.rename(tmp_path / "shared")
     env.site.symlink_to(tmp_path / "shared")
     result = env.run(maker)
@@ -148,7 +155,9 @@ def test_br28_site_packages_that_is_a_link_out_of_the_environment_is_refused(env
     assert {path: env.read(path) for path in PRISTINE} == PRISTINE
 
 
-def test_br28_hard_links_into_a_cache_are_broken_and_never_written_through(env: Env, maker: Maker, tmp_path: Path) -> None:
+def test_br28_hard_links_into_a_cache_are_broken_and_never_written_through(
+    env: Env, maker: Maker, tmp_path: Path
+) -> None:
     cache, other = tmp_path / "cache", tmp_path / "other-env"
     for folder in (cache, other):
         for path in [*PRISTINE, "demo-1.0.dist-info/RECORD"]:
