@@ -15,7 +15,7 @@ if _SHARED not in ansible.module_utils.__path__:
     # Ansible ships module_utils to the hosts only; the schema of a series is the same on both sides.
     ansible.module_utils.__path__.append(_SHARED)
 
-from ansible.module_utils.aerie.patching.series import SeriesError, from_raw, read_directory  # noqa: E402
+from ansible.module_utils.aerie.patching.series import SeriesError, from_raw, read_directory  # noqa: E402  (found only now)
 
 
 def parse_yaml(text: str) -> object:

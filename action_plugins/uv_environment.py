@@ -19,7 +19,7 @@ if _SHARED not in ansible.module_utils.__path__:
     # Ansible ships module_utils to the hosts only; locks and records are read on the controller too.
     ansible.module_utils.__path__.append(_SHARED)
 
-from ansible.module_utils.aerie import lock  # noqa: E402
+from ansible.module_utils.aerie import lock  # noqa: E402  (found only now)
 from ansible.module_utils.aerie.environment import wheel, wheel_record  # noqa: E402
 from ansible.module_utils.aerie.environment.network import FetchError  # noqa: E402
 
