@@ -158,7 +158,7 @@ def _bound(patch: SeriesPatch, before: dict[str, Any], after: dict[str, Any], mo
 
 
 def lint_stack(path: Path, stack: dict[str, Any], series: dict[str, Series]) -> list[str]:
-    """Whether the series of a stack exist and mend every fault that the stack has."""
+    """Whether the series of a stack exist and mend every fault that the stack has, and no other."""
     faults = []
     mended: set[str] = set()
     for name in stack.get("series") or []:
@@ -166,5 +166,9 @@ def lint_stack(path: Path, stack: dict[str, Any], series: dict[str, Series]) -> 
             faults.append(f"{path.name}: the series {name} does not exist")
             continue
         mended |= {str(number) for patch in series[name].patches for number in patch.faults}
-    open_faults = [number for number in stack.get("faults") or [] if str(number) not in mended]
-    return faults + [f"{path.name}: no patch mends fault {number}" for number in open_faults]
+    listed = {str(number) for number in stack.get("faults") or []}
+    faults += [f"{path.name}: no patch mends fault {number}" for number in sorted(listed - mended)]
+    # The audit would not miss its patch.
+    return faults + [
+        f"{path.name}: fault {number}, which its series mends, is not listed" for number in sorted(mended - listed)
+    ]

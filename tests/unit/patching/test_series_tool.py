@@ -158,13 +158,14 @@ def test_the_catalogue_page_is_generated_and_kept_current(
     assert "| silent: test | 1 | [0001-first](#0001-first) | vllm 0.12 | demo >= 2 |" in text
     everything = ["lint", "--wheel", str(checkout.wheel)]
     assert command.main(everything) == 0
-    (checkout.root / "stacks/s.yml").write_text("series: [demo-1.0, other-1.0]\nfaults: [1, 2]\n")
+    (checkout.root / "stacks/s.yml").write_text("series: [demo-1.0, other-1.0]\nfaults: [2]\n")
     page.write_text(text + "by hand\n")
     capsys.readouterr()
     assert command.main(everything) == 1
     out = capsys.readouterr().out
     assert "s.yml: the series other-1.0 does not exist" in out
     assert "s.yml: no patch mends fault 2" in out
+    assert "s.yml: fault 1, which its series mends, is not listed" in out
     assert "docs/faults.md is not what the series say" in out
 
 
