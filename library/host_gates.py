@@ -19,7 +19,8 @@ options:
       - What will be extracted. C(model), C(data), C(output) are paths; C(layers), C(max_length), C(samples) numbers;
         C(shard) i/n; C(hidden_size) where no checkpoint tells it; C(model_bytes) of a model that is fetched later;
         C(bytes) overrides the estimate of what the hidden states take; C(tensor_parallel) and
-        C(gpu_memory_utilization) as vLLM gets them; C(model_must_exist) refuses a missing model.
+        C(gpu_memory_utilization) as vLLM gets them; C(devices) as CUDA_VISIBLE_DEVICES has them; C(model_must_exist)
+        refuses a missing model.
     type: dict
     required: true
   controller_time: {description: Seconds since the epoch on the controller, type: float}
@@ -84,7 +85,8 @@ def judge_gpus(module: AnsibleModule, checks: Checks, headers: bool) -> tuple[li
         ended = gpu.end_leftovers(checks, told.processes, module.check_mode)
         told = nvidia.gather() if ended else told
     weights = space.checkpoint_bytes(Path(plan["model"]))
-    asked = gpu.Plan(int(plan.get("tensor_parallel") or 1), float(plan.get("gpu_memory_utilization") or 0.9), weights)
+    share, devices = float(plan.get("gpu_memory_utilization") or 0.9), str(plan.get("devices", gpu.ALL))
+    asked = gpu.Plan(int(plan.get("tensor_parallel") or 1), share, weights, devices)
     gpu.judge(checks, told, stack, asked)
     compiler = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang") or ""
     gpu.judge_compilers(checks, gpu.nvcc_version(), compiler, headers, stack["cuda"])

@@ -23,6 +23,8 @@ NAMES = ("driver", "compute capability", "number of GPUs", "GPU memory", "GPU me
 # What the engine needs beside the weights: CUDA context, activations, a small KV cache.
 BESIDE_WEIGHTS = 4_000_000_000
 ALLOW = "gpu_host_end_leftovers: true"
+# The job is shown every GPU.
+ALL = "all"
 # Seconds that a left-over worker has to let go of its GPU before it is killed.
 GRACE = 10.0
 
@@ -33,6 +35,8 @@ class Plan(NamedTuple):
     tensor_parallel: int
     utilization: float
     weights: int
+    # CUDA_VISIBLE_DEVICES of its process.
+    devices: str = ALL
 
 
 def not_applicable(checks: Checks) -> None:
@@ -49,21 +53,40 @@ def judge(checks: Checks, told: Report, stack: dict[str, Any], plan: Plan) -> No
         "driver", bool(driver) and release(driver) >= release(cuda["driver"]), driver or told.problem,
         f"{cuda['driver']} or newer, for CUDA {cuda['version']}", "install a newer NVIDIA driver and restart the host",
     )  # fmt: skip
-    _capability(checks, told.gpus, cuda)
-    _number(checks, told, plan.tensor_parallel)
-    used = told.gpus[: plan.tensor_parallel]
+    seen = visible(told.gpus, plan.devices)
+    _capability(checks, seen, cuda)
+    _number(checks, told, len(seen), plan)
+    used = seen[: plan.tensor_parallel]
     _memory(checks, used, plan)
     _in_use(checks, used, told.processes, plan)
     _modes(checks, told.gpus)
 
 
-def _number(checks: Checks, told: Report, wanted: int) -> None:
-    found, remedy = str(len(told.gpus)), "lower hidden_states_tensor_parallel_size, or use a host with more GPUs"
+def visible(gpus: list[Gpu], devices: str) -> list[Gpu]:
+    """The GPUs that CUDA shows a job: by number or by how a UUID begins, in that order, up to a word that is none."""
+    if devices == ALL:
+        return gpus
+    seen: list[Gpu] = []
+    for name in map(str.strip, devices.split(",")):
+        meant = [gpu for gpu in gpus if name and (name == str(gpu.number) or gpu.uuid.startswith(name))]
+        if len(meant) != 1 or meant[0] in seen:
+            break
+        seen += meant
+    return seen
+
+
+def _number(checks: Checks, told: Report, seen: int, plan: Plan) -> None:
+    found, remedy = str(seen), "lower hidden_states_tensor_parallel_size, or use a host with more GPUs"
+    if plan.devices != ALL:
+        found = f"{seen} of {len(told.gpus)}, by CUDA_VISIBLE_DEVICES={plan.devices}"
+        remedy = f"correct it in hidden_states_job_environment, or {remedy}"
     broken = bool(told.gpus and told.problem)
     if broken:
         found, remedy = f"{found}, and {told.problem}", "have the GPU that answers no numbers reset or taken out"
-    good = len(told.gpus) >= wanted and not broken
-    checks.require("number of GPUs", good, found, f"{wanted} for tensor parallel {wanted}", remedy)
+    wanted = plan.tensor_parallel
+    checks.require(
+        "number of GPUs", seen >= wanted and not broken, found, f"{wanted} for tensor parallel {wanted}", remedy
+    )
 
 
 def runs_on(capability: str, architectures: list[str]) -> bool:
@@ -102,7 +125,13 @@ def _in_use(checks: Checks, gpus: list[Gpu], processes: list[Process], plan: Pla
     """VLLM refuses to start where less than its share of the total is free. Never ends anybody's process."""
     crowded = [gpu for gpu in gpus if gpu.used is not None and gpu.used > gpu.total * (1 - plan.utilization)]
     if not gpus:
-        checks.add("GPU memory in use", "fail", "no GPU", f"{1 - plan.utilization:.0%} at most", "see the gate driver")
+        checks.add(
+            "GPU memory in use",
+            "fail",
+            "no GPU",
+            f"{1 - plan.utilization:.0%} at most",
+            "see the gate number of GPUs",
+        )
         return
     silent = [gpu.number for gpu in gpus if gpu.used is None]
     if silent and not crowded:

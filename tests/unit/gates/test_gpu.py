@@ -25,9 +25,11 @@ def recorded(name: str) -> nvidia.Report:
     return nvidia.report(*((RECORDED / f"{name}.{what}.csv").read_text() for what in ("gpus", "processes")))
 
 
-def judged(told: nvidia.Report, tensor_parallel: int = 1, weights: int = 0) -> dict[str, dict[str, Any]]:
+def judged(
+    told: nvidia.Report, tensor_parallel: int = 1, weights: int = 0, devices: str = gpu.ALL
+) -> dict[str, dict[str, Any]]:
     checks = Checks()
-    gpu.judge(checks, told, STACK, gpu.Plan(tensor_parallel, 0.9, weights))
+    gpu.judge(checks, told, STACK, gpu.Plan(tensor_parallel, 0.9, weights, devices))
     return {check["name"]: check for check in checks.as_list()}
 
 
@@ -40,6 +42,32 @@ def test_recorded_h200_is_fit() -> None:
     assert {check["status"] for check in checks.values()} == {"pass"}
     assert checks["driver"]["found"] == "580.159.04"
     assert checks["compute capability"]["found"] == "9.0 (NVIDIA H200)"
+
+
+@pytest.mark.parametrize(
+    ("devices", "numbers"),
+    [
+        ("all", list(range(8))), ("", []), ("3", [3]), ("7, 0", [7, 0]), ("1,-1,2", [1]), ("8,1", []), ("2,2,3", [2]),
+        ("GPU-", []), ("{uuid},0", [5, 0]), ("{begin},nonsense,0", [5]),
+    ],
+)  # fmt: skip
+def test_a_job_is_shown_the_gpus_that_cuda_makes_of_the_variable(devices: str, numbers: list[int]) -> None:
+    gpus = recorded("rtx_pro_6000_x8").gpus
+    text = devices.format(uuid=gpus[5].uuid, begin=gpus[5].uuid[:-1])
+    assert [one.number for one in gpu.visible(gpus, text)] == numbers
+
+
+def test_only_the_gpus_that_the_job_is_shown_are_judged() -> None:
+    told = recorded("rtx_pro_6000_x8")
+    full = told.gpus[0]._replace(used=told.gpus[0].total, capability="7.5")
+    told = told._replace(gpus=[full, *told.gpus[1:]])
+    assert failed(judged(told)) == {"compute capability", "GPU memory in use"}
+    assert failed(judged(told, 2, devices="4,5")) == set()
+    assert failed(judged(told, 2, devices="4,0")) == {"compute capability", "GPU memory in use"}
+    few = judged(told, 4, devices="4,5")
+    assert failed(few) == {"number of GPUs"}
+    assert few["number of GPUs"]["found"] == "2 of 8, by CUDA_VISIBLE_DEVICES=4,5"
+    assert "hidden_states_job_environment" in few["number of GPUs"]["remedy"]
 
 
 def test_recorded_h200_too_small_for_the_weights() -> None:
