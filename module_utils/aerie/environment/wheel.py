@@ -14,18 +14,15 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import urljoin
 
 from ansible.module_utils.aerie import lock
 from ansible.module_utils.aerie.environment import network, tool
 from ansible.module_utils.aerie.environment.network import FetchError, MissingError, Network
+from ansible.module_utils.aerie.environment.wheel_name import Name, file_of, is_of, parse_name
 
 INDEX = "https://wheels.vllm.ai"
-# Wheel file names: name, version, perhaps a build number, Python, ABI and platform tags.
-FILE_NAME = re.compile(r"([A-Za-z0-9_.]+)-([A-Za-z0-9_.!+]+)(?:-\d[^-/]*)?-[^-/]+-[^-/]+-([^-/]+)\.whl")
 COMMIT, SHA256, VARIANT = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}"), re.compile(r"cu\d{3}|cpu")
-# git's short form has seven digits or more.
-SHORT = 7
 
 
 @dataclass(frozen=True)
@@ -35,6 +32,8 @@ class Source:
     channel: str
     distribution: str = "vllm"
     machine: str = "x86_64"
+    # Versions of Python that the lock is for, as `>=3.12,<3.13`; empty for any.
+    python: str = ""
     # The CUDA version that the lock's torch brings; empty for CPU.
     cuda: str = ""
     index_url: str = INDEX
@@ -44,26 +43,12 @@ class Source:
     sha256: str = ""
 
 
-class Name(NamedTuple):
-    """What a wheel's file name says."""
-
-    distribution: str
-    version: str
-    platform: str
-
-
 class Wheel(NamedTuple):
     """A wheel on this host."""
 
     path: Path
     version: str
     sha256: str
-
-
-def parse_name(file: str) -> Name | None:
-    """The parts of a wheel's file name; None for any other."""
-    found = FILE_NAME.fullmatch(file)
-    return Name(lock.normalize(found.group(1)), found.group(2), found.group(3)) if found else None
 
 
 def source_of(given: Mapping[str, Any]) -> Source | None:
@@ -100,8 +85,8 @@ def source_of(given: Mapping[str, Any]) -> Source | None:
         ]
     elif channel == "wheel":
         name = parse_name(file_of(source.location))
-        fits = name is not None and name.distribution == lock.normalize(source.distribution)
-        wanted = f"path on the host, or address, of a wheel of {source.distribution}, under its full name"
+        fits = name is not None and _installs(source, name)
+        wanted = f"path on the host, or address, of {_kind(source)}, under its full name"
         faults += [
             (not fits, "vllm_wheel", source.location, wanted),
             (not source.sha256, "vllm_sha256", "", "the wheel's digest: sha256sum <file>"),
@@ -112,26 +97,9 @@ def source_of(given: Mapping[str, Any]) -> Source | None:
     return source
 
 
-def file_of(location: str) -> str:
-    """The file name at the end of a path or an address."""
-    return unquote(urlsplit(location).path.rsplit("/", 1)[-1]) if "://" in location else Path(location).name
-
-
 def pin_line(distribution: str, version: str, sha256: str) -> str:
     """The wheel as a lock has it."""
     return f"{lock.normalize(distribution)}=={version} \\\n    --hash=sha256:{sha256}\n"
-
-
-def commit_in(version: str) -> str:
-    """The short commit in a version's local part (`+g7291d1b28.cu130`), empty when there is none."""
-    local = version.partition("+")[2]
-    return next((part[1:] for part in local.split(".") if re.fullmatch(r"g[0-9a-f]{7,40}", part)), "")
-
-
-def is_of(version: str, commit: str) -> bool:
-    """Whether a version was built from a commit."""
-    short = commit_in(version)
-    return len(short) >= SHORT and commit.startswith(short)
 
 
 def find(source: Source, net: Network) -> str:
@@ -154,19 +122,28 @@ def find(source: Source, net: Network) -> str:
         raise FetchError(f"{page}: lists {', '.join(strange)}", "addresses of that index", remedy)
     if len(fitting) != 1:
         listed = ", ".join(file_of(f"x://x/{path}") for path in entries) or "nothing"
-        wanted = f"one wheel of {source.distribution} of g{source.commit[:9]} for {source.variant}, {source.machine}"
+        wanted = f"{_kind(source)}, of g{source.commit[:9]} for {source.variant}, and one alone"
         raise FetchError(f"{page}: lists {listed}", wanted, "correct vllm_commit or vllm_variant, or name a mirror")
     return fitting[0]
 
 
 def _fits(source: Source, file: str) -> bool:
     name = parse_name(file)
-    if name is None or name.distribution != lock.normalize(source.distribution):
+    if name is None or not _installs(source, name):
         return False
     others = [part for part in name.version.partition("+")[2].split(".") if VARIANT.fullmatch(part)]
-    linux = name.platform.startswith(("manylinux", "linux")) and name.platform.endswith(f"_{source.machine}")
-    machine = linux or name.platform == "any"
-    return machine and is_of(name.version, source.commit) and others in ([], [source.variant])
+    return is_of(name.version, source.commit) and others in ([], [source.variant])
+
+
+def _installs(source: Source, name: Name) -> bool:
+    """Whether a wheel of that name is one that the stack can install."""
+    return name.distribution == lock.normalize(source.distribution) and name.runs_on(source.machine, source.python)
+
+
+def _kind(source: Source) -> str:
+    """Such a wheel, in words."""
+    python = f", Python {source.python}" if source.python else ""
+    return f"a wheel of {source.distribution} for {source.machine}{python}"
 
 
 def _missing(source: Source, net: Network, error: MissingError) -> FetchError:
@@ -266,8 +243,8 @@ def _inside(path: Path, address: str) -> str:
         remedy = "try again; where it happens again, the proxy or the mirror holds a damaged copy"
         raise FetchError(f"{address}: no whole wheel ({error})", "a wheel", remedy) from error
     fields = dict(line.split(": ", 1) for line in headers.splitlines() if ": " in line)
-    held = Name(lock.normalize(fields.get("Name", "")), fields.get("Version", ""), "")
-    if name is None or held[:2] != name[:2]:
+    distribution, version = lock.normalize(fields.get("Name", "")), fields.get("Version", "")
+    if name is None or (distribution, version) != name[:2]:
         remedy = "the file was renamed or replaced: use the wheel as it was built"
-        raise FetchError(f"{address} holds {held.distribution} {held.version}", "what its name says", remedy)
-    return held.version
+        raise FetchError(f"{address} holds {distribution} {version}", "what its name says", remedy)
+    return version

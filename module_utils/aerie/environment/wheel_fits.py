@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Mapping
 from ansible.module_utils.aerie import elf, lock
 from ansible.module_utils.aerie.audit import distributions
 from ansible.module_utils.aerie.environment.locked import Difference
-from ansible.module_utils.aerie.environment.wheel import file_of, is_of, parse_name
+from ansible.module_utils.aerie.environment.wheel_name import file_of, is_of, parse_name
 from ansible.module_utils.aerie.patching.dist import site_packages_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 from ansible.module_utils.aerie import lock
 from ansible.module_utils.aerie.environment import locked
 from ansible.module_utils.aerie.environment.network import FetchError
-from ansible.module_utils.aerie.environment.wheel import Source, file_of, is_of, parse_name, pin_line
+from ansible.module_utils.aerie.environment.wheel import Source, pin_line
+from ansible.module_utils.aerie.environment.wheel_name import file_of, is_of, parse_name
 
 if TYPE_CHECKING:
     from pathlib import Path

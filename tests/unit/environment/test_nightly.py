@@ -260,7 +260,8 @@ def test_br20_a_plain_release_in_the_place_of_the_nightly_is_a_misfit(tmp_path: 
     assert wheel_fits.misfits(tmp_path, source, {"vllm": VERSION}, "3.12.1") == []
 
 
-GIVEN = {"channel": "nightly", "commit": COMMIT, "variant": "cu129", "cuda": "12.8", "distribution": "vllm"}
+MACHINE = TAG.rpartition("17_")[2]
+GIVEN = {"channel": "nightly", "commit": COMMIT, "variant": "cu129", "cuda": "12.8", "machine": MACHINE}
 
 
 @pytest.mark.parametrize(
@@ -277,6 +278,8 @@ GIVEN = {"channel": "nightly", "commit": COMMIT, "variant": "cu129", "cuda": "12
         ({"sha256": "abc"}, "vllm_sha256: abc"),
         ({"channel": "wheel", "location": "/x/vllm.whl", "sha256": "a" * 64}, "vllm_wheel: /x/vllm.whl"),
         ({"channel": "wheel", "location": f"/x/{FILE}"}, "vllm_sha256: not given"),
+        ({"channel": "wheel", "location": f"/x/{FILE}", "python": ">=3.6,<3.8"}, "vllm_wheel: /x/vllm"),
+        ({"channel": "wheel", "location": f"/x/{FILE}", "machine": "riscv64"}, "vllm_wheel: /x/vllm"),
     ],
 )
 def test_a_request_that_cannot_be_met_is_refused_by_the_variable_s_name(changes: dict[str, object], says: str) -> None:

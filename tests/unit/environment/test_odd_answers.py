@@ -38,12 +38,12 @@ def index(tmp_path: Path) -> Iterator[Server]:
 
 def fetch(index: Server, tmp_path: Path) -> wheel.Wheel:
     source = wheel.Source("nightly", machine=TAG.rpartition("17_")[2], index_url=index.url, commit=COMMIT,
-                          variant="cu129")  # fmt: skip
+                          variant="cu129", python=">=3.12,<3.13")  # fmt: skip
     return wheel.obtain(source, tmp_path / "wheels", "", {})
 
 
 def renamed(index: Server, old: str, new: str) -> None:
-    """Another platform in the names of file and list."""
+    """Another platform or Python in the names of file and list."""
     (index.root / COMMIT / FILE).rename(index.root / COMMIT / FILE.replace(old, new))
     page = index.root / COMMIT / "cu129" / "vllm" / "metadata.json"
     page.write_text(page.read_text().replace(old, new))
@@ -76,6 +76,7 @@ def deep_list(index: Server, _: Path) -> None:
         (without_list, "this commit has cu129, but not its list", "mirror needs metadata.json"),
         (deep_list, "no list of wheels", "vllm_index_url"),
         (lambda index, _: renamed(index, "manylinux_2_17", "macosx_11_0"), "lists", "vllm_commit"),
+        (lambda index, _: renamed(index, "cp38-abi3", "cp311-cp311"), "lists", "vllm_commit"),
     ],
 )
 def test_an_odd_index_is_named_and_leaves_nothing(

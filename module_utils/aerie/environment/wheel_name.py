@@ -1,0 +1,65 @@
+"""What the file name of a wheel and the version in it say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from ansible.module_utils.aerie import lock
+from ansible.module_utils.aerie.gates.pythons import satisfies
+
+# Name, version, perhaps a build number, Python, ABI and platform tags.
+FILE_NAME = re.compile(r"([A-Za-z0-9_.]+)-([A-Za-z0-9_.!+]+)(?:-\d[^-/]*)?-([^-/]+)-([^-/]+)-([^-/]+)\.whl")
+# git's short form has seven digits or more.
+SHORT = 7
+# More than any minor version of Python 3 that there is.
+NEWEST = 100
+
+
+class Name(NamedTuple):
+    """The parts of a wheel's file name."""
+
+    distribution: str
+    version: str
+    python: str
+    abi: str
+    platform: str
+
+    def runs_on(self, machine: str, pythons: str) -> bool:
+        """Whether its tags admit Linux on a machine and one of the versions `pythons`, where those are given."""
+        linux = self.platform.startswith(("manylinux", "linux")) and self.platform.endswith(f"_{machine}")
+        return (linux or self.platform == "any") and (not pythons or self._admits(pythons))
+
+    def _admits(self, pythons: str) -> bool:
+        for kind, minor in re.findall(r"\b(py|cp)3(\d*)", self.python):
+            oldest = int(minor or 0)
+            # The stable ABI, or none, goes with each later version too.
+            later = kind == "py" or self.abi == "abi3"
+            if any(satisfies(f"3.{one}", pythons) for one in range(oldest, NEWEST if later else oldest + 1)):
+                return True
+        return False
+
+
+def parse_name(file: str) -> Name | None:
+    """The parts of a wheel's file name; None for any other."""
+    found = FILE_NAME.fullmatch(file)
+    return Name(lock.normalize(found.group(1)), *found.groups()[1:]) if found else None
+
+
+def file_of(location: str) -> str:
+    """The file name at the end of a path or an address."""
+    return unquote(urlsplit(location).path.rsplit("/", 1)[-1]) if "://" in location else Path(location).name
+
+
+def commit_in(version: str) -> str:
+    """The short commit in a version's local part (`+g7291d1b28.cu130`), empty when there is none."""
+    local = version.partition("+")[2]
+    return next((part[1:] for part in local.split(".") if re.fullmatch(r"g[0-9a-f]{7,40}", part)), "")
+
+
+def is_of(version: str, commit: str) -> bool:
+    """Whether a version was built from a commit."""
+    short = commit_in(version)
+    return len(short) >= SHORT and commit.startswith(short)
