@@ -23,7 +23,7 @@ options:
   python: {description: Python of the target to build from; empty tries each candidate, type: str, default: ''}
   python_versions: {description: 'Versions that the lock is for, as C(>=3.12,<3.13)', type: str, required: true}
   home:
-    description: Folder for C(bin/uv), and for uv's cache where the usual one is on another filesystem.
+    description: Folder for C(bin/uv), and for uv's cache where the usual one is on another filesystem than O(path).
     type: path
     required: true
   uv: {description: A uv of the target to use instead of the controller's, type: str, default: ''}
@@ -169,8 +169,8 @@ def adopt(module: AnsibleModule, demand: build.Demand) -> None:
     finish(module, SECTION, checks, False, data, environment=str(root), python=str(demand.path / "bin" / "python"))
 
 
-def require_python(module: AnsibleModule, demand: build.Demand) -> None:
-    """Refuse a stranger at the path, and a build without a Python."""
+def require_place(module: AnsibleModule, demand: build.Demand) -> None:
+    """Refuse a stranger at the path."""
     stranger = Places(demand.path).stranger()
     if stranger and not demand.replace:
         refuse(
@@ -254,7 +254,7 @@ def main() -> None:
     try:
         if given["source"] == "existing":
             adopt(module, demand)
-        require_python(module, demand)
+        require_place(module, demand)
         outcome = build.converge(demand, module.check_mode)
     except BundleError as error:
         refuse_bundle(module, error)

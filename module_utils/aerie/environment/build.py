@@ -240,7 +240,7 @@ def build(places: Places, demand: Demand) -> Path:
         wheel.obtain(demand.wheel, demand.home / "wheels", pinned, variables)
         links = [variables.get("UV_FIND_LINKS", ""), str(demand.home / "wheels")]
         variables["UV_FIND_LINKS"] = ",".join(filter(None, links))
-    variables["UV_CACHE_DIR"] = str(tool.cache_folder(variables, demand.home))
+    variables["UV_CACHE_DIR"] = str(tool.cache_folder(variables, demand.home, places.folder))
     # Without hard links to its cache uv would copy 8 GB and say so on every run.
     variables["UV_NO_PROGRESS"] = "1"
     # A uv.toml of the host could send the wheels to another folder, or forbid them.

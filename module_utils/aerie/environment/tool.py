@@ -56,13 +56,17 @@ def _is_credential(name: str) -> bool:
     return name.startswith("UV_INDEX_") and name.endswith(("_USERNAME", "_PASSWORD"))
 
 
-def cache_folder(environment: Mapping[str, str], near: Path) -> Path:
-    """Uv's cache: as the site says, else the usual one when hard links reach `near` from there, else one beside it."""
+def cache_folder(environment: Mapping[str, str], home: Path, place: Path) -> Path:
+    """Uv's cache: as the site says, else the usual one or one in `home`, whichever hard links lead from to `place`.
+
+    Where they do from neither, one beside `place`.
+    """
     if environment.get("UV_CACHE_DIR"):
         return Path(environment["UV_CACHE_DIR"])
     base = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME") or "/root") / ".cache")
     usual = Path(base) / "uv"
-    return usual if device(usual) == device(near) else near / "uv-cache"
+    near = (folder for folder in (usual, home / "uv-cache") if device(folder) == device(place))
+    return next(near, place.parent / "uv-cache")
 
 
 def device(path: Path) -> int:

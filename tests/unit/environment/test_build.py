@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -323,10 +322,19 @@ def test_hard_links_to_the_cache_are_used(demand: Make, tmp_path: Path) -> None:
 def test_cache_lies_on_the_filesystem_of_the_environment_unless_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert tool.cache_folder({"UV_CACHE_DIR": "/x"}, tmp_path) == Path("/x")
-    assert tool.cache_folder({"HOME": str(tmp_path)}, tmp_path) == tmp_path / ".cache" / "uv"
-    monkeypatch.setattr(tool, "device", lambda path: 1 if ".cache" in str(path) else 2)
-    assert tool.cache_folder({"HOME": str(tmp_path)}, tmp_path) == tmp_path / "uv-cache"
+    devices = {"user": 1, "home": 1, "data": 1}
+    monkeypatch.setattr(tool, "device", lambda path: devices[path.relative_to(tmp_path).parts[0]])
+
+    def folder(**variables: str) -> Path:
+        variables = {"HOME": str(tmp_path / "user"), **variables}
+        return tool.cache_folder(variables, tmp_path / "home", tmp_path / "data" / "env.d")
+
+    assert folder(UV_CACHE_DIR="/x") == Path("/x")
+    assert folder() == tmp_path / "user" / ".cache" / "uv"
+    devices["user"] = 2
+    assert folder() == tmp_path / "home" / "uv-cache"
+    devices["home"] = 2
+    assert folder() == tmp_path / "data" / "uv-cache"
 
 
 def test_mirrors_of_pip_are_understood_and_python_variables_dropped() -> None:
@@ -355,4 +363,3 @@ def test_manifest_tells_what_was_built(demand: Make, tmp_path: Path, lock_text: 
         check=True,
     )
     assert ran.stdout == "1.0\n"
-    assert sys.executable
