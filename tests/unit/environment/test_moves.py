@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,10 +90,20 @@ def test_br24_companions_of_an_earlier_pin_do_not_stay(demand: Make, wheels: Whe
 
 
 def test_br27_a_source_only_distribution_is_not_built(demand: Make, tmp_path: Path, wheels: Wheels) -> None:
-    """No compiler and no toolkit is asked for: what has no wheel is refused."""
+    """No compiler and no toolkit is asked for: what has no wheel is refused, and none of its code runs."""
+    files = {
+        "PKG-INFO": "Metadata-Version: 2.1\nName: deepspeed\nVersion: 0.1\n",
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+        "backend.py": f"open({str(tmp_path / 'built')!r}, 'w')\n",
+    }
     source = wheels.folder / "deepspeed-0.1.tar.gz"
-    source.write_bytes(b"never unpacked")
+    with tarfile.open(source, "w:gz") as archive:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(f"deepspeed-0.1/{name}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
     lock = make_lock(deepspeed=("0.1", tool.sha256_of(source)))
     with pytest.raises(tool.ToolError, match="deepspeed"):
         build.converge(demand(lock), check_mode=False)
+    assert not (tmp_path / "built").exists()
     assert not (tmp_path / "env").exists()
