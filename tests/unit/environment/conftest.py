@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
+import os
+import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,19 @@ def make_wheel(
 def make_lock(**pins: tuple[str, str]) -> str:
     """The text of a lock, from name to version and digest."""
     return "".join(f"{name}=={version} \\\n    --hash=sha256:{digest}\n" for name, (version, digest) in pins.items())
+
+
+@contextlib.contextmanager
+def job_in(environment: Path) -> Iterator[int]:
+    """A job of ours that runs in an environment; its process number."""
+    command = [str(environment / "bin" / "python"), "-c", "print(1, flush=True); input()"]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, env={**os.environ, "AERIE_JOB": "x"}) as job:
+        assert job.stdout is not None
+        job.stdout.readline()
+        try:
+            yield job.pid
+        finally:
+            job.kill()
 
 
 class Wheels:

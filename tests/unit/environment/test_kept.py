@@ -14,7 +14,7 @@ import pytest
 from ansible.module_utils.aerie.environment import build, kept
 from ansible.module_utils.aerie.environment.build import Demand
 
-from .conftest import UV, Wheels, make_lock
+from .conftest import UV, Wheels, job_in, make_lock
 from .test_build import names, site, snapshot
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -109,15 +109,10 @@ def test_what_is_found_wrong_after_the_swap_is_swapped_back(
 
 
 def test_not_while_a_job_runs_in_it(three: list[str], tmp_path: Path) -> None:
-    python = str(tmp_path / "env" / "bin" / "python")
-    variables = {**os.environ, "AERIE_JOB": "x"}
-    with subprocess.Popen([python, "-c", "print(1, flush=True); input()"], stdin=-1, stdout=-1, env=variables) as job:
-        assert job.stdout is not None
-        job.stdout.readline()
+    with job_in(tmp_path / "env") as pid:
         for check_mode in (True, False):
-            with pytest.raises(build.BusyError, match=str(job.pid)):
+            with pytest.raises(build.BusyError, match=str(pid)):
                 back(tmp_path, check_mode=check_mode)
-        job.kill()
     assert "1.2" in version(tmp_path)
 
 
