@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import itertools
 import json
 import multiprocessing
@@ -28,6 +27,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from extract_stages import SECONDS, STAGES
+
 # hidden size, intermediate size, layers, heads, key/value heads
 SHAPES = {
     "tiny": (128, 256, 6, 4, 2),
@@ -36,21 +37,7 @@ SHAPES = {
     "7b": (4096, 11008, 32, 32, 32),
 }
 VOCABULARY = 32000
-SECONDS = 16.0  # what each measurement should take: the last files come after the last step, a share that must be small
 MOST_BYTES = 32e9  # what a measurement may put on the disk
-
-
-def sequences(lengths: str, tokens: int, longest: int, seed: int) -> list[list[int]]:
-    """Random token ids, ``tokens`` in all: of one length, or mixed as conversations are (the median 0.3 of longest)."""
-    draw = random.Random(seed)  # noqa: S311 - load, not secrets
-    made: list[list[int]] = []
-    left = tokens
-    while left > 0:
-        length = int(lengths) if lengths != "mixed" else int(longest * min(1.0, 0.3 * draw.lognormvariate(0, 0.8)))
-        length = max(1, min(length, left, longest))
-        made.append(draw.choices(range(5, 500), k=length))
-        left -= length
-    return made
 
 
 def make_checkpoint(shape: str, folder: Path) -> None:
@@ -78,146 +65,8 @@ def make_checkpoint(shape: str, folder: Path) -> None:
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
 
 
-def engine_options(given: argparse.Namespace) -> dict[str, Any]:
-    """What a host whose vLLM has no compiled kernels needs."""
-    if not given.bench_host:
-        return {}
-    from vllm.config import AttentionConfig, CompilationConfig
-
-    return {
-        "compilation_config": CompilationConfig(custom_ops=["none"], mode=0),
-        "attention_config": AttentionConfig(backend="TRITON_ATTN"),
-    }
-
-
-def load_format(given: argparse.Namespace) -> str:
-    """Weights of a named shape are made up."""
-    return "dummy" if given.shape else "auto"
-
-
-def measure_plain(given: argparse.Namespace) -> dict[str, Any]:
-    """Plain prefill, and how many tokens a measurement of ``SECONDS`` takes."""
-    from vllm import LLM, SamplingParams
-
-    llm = LLM(
-        given.checkpoint,
-        enforce_eager=True,
-        max_model_len=given.max_length + 1,
-        max_num_batched_tokens=given.step_tokens,
-        max_num_seqs=128,
-        gpu_memory_utilization=given.gpu_memory_utilization,
-        enable_prefix_caching=False,
-        tensor_parallel_size=given.tensor_parallel,
-        load_format=load_format(given),
-        **engine_options(given),
-    )
-    sampling = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False)
-
-    def run(lengths: str, tokens: int, seed: int) -> float:
-        prompts = [{"prompt_token_ids": ids} for ids in sequences(lengths, tokens, given.max_length, seed)]
-        began = time.perf_counter()
-        llm.generate(prompts, sampling, use_tqdm=False)
-        return tokens / (time.perf_counter() - began)
-
-    found = {}
-    for lengths in given.lengths:
-        run(lengths, 2 * given.step_tokens, 1)
-        rate = run(lengths, 2 * given.step_tokens, 2)
-        if 16 * given.step_tokens < rate:
-            rate = run(lengths, 16 * given.step_tokens, 2)  # two steps are mostly overhead there
-        tokens = int(min(rate * SECONDS, given.most_tokens)) if not given.tokens else given.tokens
-        tokens = max(tokens, 2 * given.step_tokens)
-        found[lengths] = {"tokens": tokens, "plain": run(lengths, tokens, 3)}
-    return found
-
-
-def load_extraction(given: argparse.Namespace) -> Any:
-    """The generator as an extraction job loads it."""
-    from speculators.data_generation import vllm_hidden_states_generator as module
-
-    from aerie_host.states import load_generator
-
-    module.VllmConfig = functools.partial(module.VllmConfig, **engine_options(given))
-    module.LoadConfig = functools.partial(module.LoadConfig, load_format=load_format(given))
-    options = {
-        "gpu_memory_utilization": given.gpu_memory_utilization,
-        "tensor_parallel_size": given.tensor_parallel,
-    }
-    return load_generator(Path(given.checkpoint), given.layers, given.max_length, given.step_tokens, options)
-
-
-def measure_extraction(given: argparse.Namespace) -> dict[str, Any]:
-    """States by ``generate`` and states in files."""
-    from aerie_host import writers
-    from aerie_host.states import StatesSource, VllmEngine
-
-    writers.warm_up()
-    generator = load_extraction(given)
-    layers = generator.layer_ids
-    found: dict[str, Any] = {"layers": layers, "hidden": generator.slabs.hidden, "rows": []}
-    try:
-        for lengths in given.lengths:
-            tokens = given.plan[lengths]["tokens"]
-            by_generate(generator, lengths, 2 * given.step_tokens, given)
-            generate = by_generate(generator, lengths, max(2 * given.step_tokens, tokens // 4), given)
-            for target, count in itertools.product(given.target, given.writers):
-                clear(Path(target))
-                source = StatesSource(VllmEngine(generator), Path(target), layers, count)
-                to_files(source, lengths, 4 * given.step_tokens, given, 10**6)
-                one = to_files(source, lengths, tokens, given, 0)
-                source.close_writers()
-                sizes = [path.stat().st_size for path in sorted(Path(target).glob("data_*.pt"))[:64]]
-                row = {"lengths": lengths, "target": target, "writers": count, "generate": generate, "sizes": sizes}
-                found["rows"].append({**row, **one})
-    finally:
-        generator.executor.shutdown()
-    return found
-
-
-def by_generate(generator: Any, lengths: str, tokens: int, given: argparse.Namespace) -> float:
-    """Tokens per second of ``generate``, called with a few steps' worth of sequences at a time."""
-    wanted = sequences(lengths, tokens, given.max_length, 3)
-    began = time.perf_counter()
-    while wanted:
-        batch, used = [], 0
-        while wanted and used < 4 * given.step_tokens:
-            batch.append(wanted.pop())
-            used += len(batch[-1])
-        generator.generate(batch)
-    return tokens / (time.perf_counter() - began)
-
-
-def to_files(source: Any, lengths: str, tokens: int, given: argparse.Namespace, first: int) -> dict[str, Any]:
-    """Extract to files as a job does, to the last one journaled."""
-    from aerie_host import packing
-    from aerie_host.samples import Sample
-
-    wanted = sequences(lengths, tokens, given.max_length, 4)
-    samples = [Sample(first + n, n + 1, "", ids, [1] * len(ids)) for n, ids in enumerate(wanted)]
-    waited, began = source.waited_seconds, time.perf_counter()
-    entries = list(itertools.chain.from_iterable(source.extract(packing.order(samples, given.step_tokens))))
-    seconds = time.perf_counter() - began
-    if len(entries) != len(samples):
-        raise SystemExit(f"{len(entries)} files for {len(samples)} samples")
-    return {
-        "files": tokens / seconds,
-        "bytes": sum(entry.bytes for entry in entries),
-        "samples": len(entries),
-        "seconds": seconds,
-        "waited_for_writers": source.waited_seconds - waited,
-    }
-
-
-def clear(target: Path) -> None:
-    """An empty folder to extract into."""
-    from aerie_host.folder import Folder
-
-    shutil.rmtree(target, ignore_errors=True)
-    Folder(target).create()
-
-
 def _write(number: int, target: str, sizes: list[int], total: int) -> None:
-    data = memoryview(random.Random(number).randbytes(max(sizes)))  # noqa: S311
+    data = memoryview(random.Random(number).randbytes(max(sizes)))  # noqa: S311 - content of files, not secrets
     done = 0
     for count, size in enumerate(itertools.cycle(sizes)):
         if done >= total:
@@ -249,9 +98,6 @@ def measure_write(target: str, sizes: list[int], total: int, count: int) -> floa
     written = sum(path.stat().st_size for path in folder.iterdir())
     shutil.rmtree(folder)
     return written / seconds
-
-
-STAGES = {"plain": measure_plain, "extraction": measure_extraction}
 
 
 def run_stage(name: str, given: argparse.Namespace) -> dict[str, Any]:

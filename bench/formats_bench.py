@@ -10,7 +10,6 @@ more.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import statistics
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from judge_bench import cat, forget
+from judge_bench import cat, forget, parser
 
 from aerie_host import sample_file
 from aerie_host.folder import FORMATS, Folder
@@ -80,16 +79,7 @@ def read(files: list[Path]) -> Clock:
 
 def main() -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        prog="bench/formats", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--gigabytes", type=float, default=1.0, help="size of each folder (default 1)")
-    parser.add_argument("--hidden", type=int, default=7168, help="hidden size (default 7168)")
-    parser.add_argument("--layers", type=int, default=4, help="captured layers (default 4)")
-    parser.add_argument("--tokens", type=int, default=512, help="tokens per sample (default 512)")
-    parser.add_argument("--repeat", type=int, default=5, help="how often each is measured (default 5)")
-    parser.add_argument("--folder", help="where to make the folders (default: the system's temporary folder)")
-    options = parser.parse_args()
+    options = parser("bench/formats", __doc__, 1.0, 5).parse_args()
     torch.set_num_threads(1)
     states = [torch.randn(options.tokens, options.hidden).bfloat16() for _ in range(options.layers)]
     count = max(1, round(options.gigabytes * 1e9 / (options.tokens * options.layers * options.hidden * 2)))

@@ -129,18 +129,23 @@ def measure(folder: Path, files: list[Path], cold: bool, repeat: int) -> dict[st
     return {**speeds, "peak": peak / 1e9, "cpu": statistics.median(cpus) / size * 1e9}
 
 
+def parser(program: str, description: str | None, gigabytes: float, repeat: int) -> argparse.ArgumentParser:
+    """What folder is made and how often it is measured; formats are measured on folders of the same kind."""
+    top = argparse.ArgumentParser(
+        prog=program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    top.add_argument("--gigabytes", type=float, default=gigabytes, help=f"size of each folder (default {gigabytes:g})")
+    top.add_argument("--hidden", type=int, default=7168, help="hidden size (default 7168)")
+    top.add_argument("--layers", type=int, default=4, help="captured layers (default 4)")
+    top.add_argument("--tokens", type=int, default=512, help="tokens per sample (default 512)")
+    top.add_argument("--repeat", type=int, default=repeat, help=f"how often each is measured (default {repeat})")
+    top.add_argument("--folder", help="where to make the folders (default: the system's temporary folder)")
+    return top
+
+
 def main() -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        prog="bench/judge", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--gigabytes", type=float, default=2.0, help="size of the folder (default 2)")
-    parser.add_argument("--hidden", type=int, default=7168, help="hidden size (default 7168)")
-    parser.add_argument("--layers", type=int, default=4, help="captured layers (default 4)")
-    parser.add_argument("--tokens", type=int, default=512, help="tokens per sample (default 512)")
-    parser.add_argument("--repeat", type=int, default=3, help="how often each is measured (default 3)")
-    parser.add_argument("--folder", help="where to make the folder (default: the system's temporary folder)")
-    options = parser.parse_args()
+    options = parser("bench/judge", __doc__, 2.0, 3).parse_args()
     with tempfile.TemporaryDirectory(prefix="aerie-bench-", dir=options.folder) as name:
         folder = Path(name)
         files = make_folder(folder, options.gigabytes * 1e9, options.layers, options.hidden, options.tokens)

@@ -17,7 +17,6 @@ import collections
 import contextlib
 import dataclasses
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -28,12 +27,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from kill_processes import VICTIMS, ended, find, preload, session, start
 
-from aerie_host.__main__ import main as program
 from aerie_host.files import sha256_file
 from aerie_host.folder import Folder
 
-VICTIMS = ("driver", "writer", "worker", "tree")
 LAYERS = [0, 2, 4, 5]
 # How long a run may take, far beyond what it needs; and how long what a kill leaves may take to see that it is alone.
 RUN_SECONDS = 600.0
@@ -70,77 +68,6 @@ def make_inputs(home: Path, samples: int, seed: int) -> Path:
     }
     (home / "spec.json").write_text(json.dumps(spec))
     return home / "spec.json"
-
-
-def preload() -> None:
-    """Import what runs need, once."""
-    import vllm.model_executor.models.llama
-    import vllm.v1.executor.multiproc_executor
-    import vllm.v1.worker.cpu_worker
-    from speculators.data_generation import vllm_hidden_states_generator  # noqa: F401
-    from transformers import AutoTokenizer  # noqa: F401
-
-    from aerie_host import extract  # noqa: F401
-
-    vllm.v1.executor.multiproc_executor.get_mp_context = lambda: multiprocessing.get_context("fork")
-
-
-def start(spec: Path, home: Path) -> int:
-    """Begin a run in a session of its own; its process number."""
-    (home / "result.json").unlink(missing_ok=True)
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid:
-        # Until then it has none of the processes that are looked for by their session.
-        while os.getsid(pid) != pid:
-            time.sleep(0.001)
-        return pid
-    try:
-        os.setsid()
-        log = os.open(home / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        torch.set_num_threads(1)
-        os._exit(program(["extract", "--spec", str(spec), "--out", str(home / "result.json")]))
-    finally:
-        os._exit(70)
-
-
-def session(leader: int) -> dict[int, tuple[int, str]]:
-    """Running processes of a session: number, parent and command line."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) == leader and fields[0] not in "ZX":
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                found[int(entry.name)] = (int(fields[1]), line)
-        except OSError:
-            continue
-    return found
-
-
-def find(victim: str, leader: int) -> list[int]:
-    """Processes that are this victim at the moment."""
-    family = session(leader)
-    servers = {pid for pid, (_, line) in family.items() if "multiprocessing.forkserver" in line}
-    servers = {pid for pid in servers if family[pid][0] not in servers}
-    return {
-        "driver": [leader] if leader in family else [],
-        "writer": sorted(pid for pid, (parent, _) in family.items() if parent in servers),
-        "worker": sorted(pid for pid, (_, line) in family.items() if line.startswith("VLLM::Worker")),
-        "tree": sorted(family, key=lambda pid: pid != leader),
-    }[victim]
-
-
-def ended(pid: int) -> bool:
-    """Whether a child of ours has ended; it is reaped then."""
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return True
 
 
 @dataclasses.dataclass
