@@ -42,38 +42,40 @@ ROWS_OF_NO_SHAPE = 100
 
 
 @dataclasses.dataclass(frozen=True)
-class Conversation:
-    """One conversation: its place in the data (0-based), its line or row number (1-based), messages and tools."""
+class Origin:
+    """Where something comes from: its place in the data (0-based), its line or row number (1-based), and its id."""
 
     index: int
     line: int
     id: str
+    unit: str = dataclasses.field(default="line", kw_only=True)
+
+    def without_sample(self, reason: str) -> Skipped:
+        """The same row, and why it gives no sample."""
+        return Skipped(self.index, self.line, self.id, reason, unit=self.unit)
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversation(Origin):
+    """One conversation: messages, and the tools that they may use."""
+
     messages: list[Message]
     tools: list[dict[str, Any]] | None = None
-    unit: str = "line"
 
 
 @dataclasses.dataclass(frozen=True)
-class TokenRow:
+class TokenRow(Origin):
     """One row of token ids with its loss mask."""
 
-    index: int
-    line: int
-    id: str
     input_ids: list[int]
     loss_mask: list[int]
-    unit: str = "line"
 
 
 @dataclasses.dataclass(frozen=True)
-class Skipped:
-    """A row that gives no sample, and why."""
+class Skipped(Origin):
+    """A row that gives no sample, or not all of it, and why."""
 
-    index: int
-    line: int
-    id: str
     reason: str
-    unit: str = "line"
 
     def __str__(self) -> str:
         return f"{self.unit} {self.line}" + (f" ({self.id})" if self.id else "") + f": {self.reason}"
@@ -238,7 +240,7 @@ def parse_row(row: Row, unit: str, tally: Tally) -> Conversation | TokenRow | Sk
     """What one row gives, or the reason why it gives no sample."""
     value, name = row.value, ""
     if row.problem:
-        return Skipped(row.place, row.number, name, row.problem, unit)
+        return Skipped(row.place, row.number, name, row.problem, unit=unit)
     try:
         if not isinstance(value, dict):
             raise _RefusedError("no JSON object")
@@ -248,7 +250,7 @@ def parse_row(row: Row, unit: str, tally: Tally) -> Conversation | TokenRow | Sk
             found = " and ".join(keys) or f"the keys {', '.join(value) or '(none)'}"
             raise _RefusedError(f"has {found}, wanted one of {', '.join(SHAPE_KEYS)}")
         if keys[0] == "input_ids":
-            return TokenRow(row.place, row.number, name, *_token_row(value, tally), unit)
+            return TokenRow(row.place, row.number, name, *_token_row(value, tally), unit=unit)
         messages = _ultra(value["data"], tally) if keys[0] == "data" else _messages(value[keys[0]], keys[0], tally)
         if system := value.get("system"):
             if not isinstance(system, str) or messages[0]["role"] == "system":
@@ -256,9 +258,9 @@ def parse_row(row: Row, unit: str, tally: Tally) -> Conversation | TokenRow | Sk
             messages.insert(0, {"role": "system", "content": system})
         if not any(message["role"] == "assistant" for message in messages):
             raise _RefusedError("no assistant message: nothing to train on")
-        return Conversation(row.place, row.number, name, messages, _tools(value.get("tools")), unit)
+        return Conversation(row.place, row.number, name, messages, _tools(value.get("tools")), unit=unit)
     except _RefusedError as error:
-        return Skipped(row.place, row.number, name, str(error), unit)
+        return Skipped(row.place, row.number, name, str(error), unit=unit)
 
 
 class Data:

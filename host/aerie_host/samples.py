@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
-from aerie_host.conversations import Conversation, Message, Skipped, TokenRow
+from aerie_host.conversations import Conversation, Message, Origin, Skipped, TokenRow
 from aerie_host.files import sha256_json
 from aerie_host.loss_mask import (
     TemplateRefusedError,
@@ -29,15 +29,11 @@ SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 @dataclasses.dataclass(frozen=True)
-class Sample:
+class Sample(Origin):
     """One sample: ``input_ids`` and ``loss_mask`` of the same length (tokens), ready for the target model."""
 
-    index: int
-    line: int
-    id: str
     input_ids: list[int]
     loss_mask: list[int]
-    unit: str = "line"
 
     def __str__(self) -> str:
         return f"sample {self.index} ({self.unit} {self.line})"
@@ -174,7 +170,7 @@ def _sample(
         input_ids, loss_mask = input_ids[:longest], loss_mask[:longest]
     if not any(loss_mask):
         return None, "no trainable token" + (f" in the first {longest}" if note else "")
-    return Sample(entry.index, entry.line, entry.id, input_ids, loss_mask, entry.unit), note
+    return Sample(entry.index, entry.line, entry.id, input_ids, loss_mask, unit=entry.unit), note
 
 
 def prepare(
@@ -200,13 +196,13 @@ def prepare(
             sample, note = _sample(entry, encoder, limits)
         except _TooLongError as error:
             where = too_long if limits.on_too_long == "error" else done.skipped
-            where.append(Skipped(entry.index, entry.line, entry.id, str(error), entry.unit))
+            where.append(entry.without_sample(str(error)))
             continue
         if sample is not None:
             done.samples.append(sample)
         if note:
             where = done.truncated if sample is not None else done.skipped
-            where.append(Skipped(entry.index, entry.line, entry.id, note, entry.unit))
+            where.append(entry.without_sample(note))
     if too_long:
         raise JobError(
             f"{len(too_long)} samples are too long: {listed(too_long)}. "
