@@ -15,12 +15,13 @@ from aerie_host import fingerprint as fingerprints
 from aerie_host import packing, resume
 from aerie_host.checks import Checks
 from aerie_host.conversations import Data
-from aerie_host.extraction_report import Done, Inputs, make_manifest, report_data, say, written_checks
+from aerie_host.extraction_report import Done, Inputs, make_manifest, report_data, written_checks
 from aerie_host.files import write_json
 from aerie_host.folder import Folder
 from aerie_host.job import ExtractionJob, read_job
 from aerie_host.outcome import JobError, Outcome, UsageError
-from aerie_host.progress import Progress, Watchdog
+from aerie_host.progress import Progress, Watch, Watchdog, say
+from aerie_host.prometheus import CHECKING, READING
 from aerie_host.rows import Rows
 from aerie_host.samples import Encoder, Limits, Sample, listed, prepare
 
@@ -68,7 +69,7 @@ def _plan(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Ou
     return None
 
 
-def read_samples(job: ExtractionJob) -> Inputs:
+def read_samples(job: ExtractionJob, watch: Watch) -> Inputs:
     """Encode the data; ``JobError`` when more rows give no sample than may."""
     data = Data(job.data, job.shard)
     encoders: list[Encoder] = []
@@ -82,7 +83,8 @@ def read_samples(job: ExtractionJob) -> Inputs:
         return encoders[0]
 
     vocabulary = job.facts.vocab_size
-    prepared = prepare(data, encoder, Limits(job.max_length, job.on_too_long, vocabulary), job.max_samples)
+    limits = Limits(job.max_length, job.on_too_long, vocabulary)
+    prepared = prepare(watch.each(READING, data), encoder, limits, job.max_samples)
     if len(prepared.skipped) > job.max_skipped:
         raise JobError(
             f"{job.data}: {len(prepared.skipped)} {data.rows.unit}s give no sample, at most {job.max_skipped} may: "
@@ -126,27 +128,9 @@ def _load(job: ExtractionJob, folder: Folder) -> StatesSource:
     return StatesSource(VllmEngine(generator), folder.path, job.layers, job.writers)
 
 
-def _extract(job: ExtractionJob, folder: Folder, todo: list[Sample], kept: int) -> Done:
-    """Extract ``todo``; files, names and journal are the writers' work, here they are counted."""
-    tokens = sum(len(sample.input_ids) for sample in todo)
-    path = job.progress or folder.state / "progress.json"
-    progress = Progress(path, len(todo) + kept, tokens, kept, job.prometheus)
-    if not todo:
-        progress.phase("finished")
-        return Done()
-    watchdog = Watchdog(_give_up)
-    try:
-        return _run_model(job, folder, todo, progress, watchdog)
-    except BaseException:
-        progress.phase("failed")
-        raise
-    finally:
-        watchdog.rest()
-
-
-def _run_model(job: ExtractionJob, folder: Folder, todo: list[Sample], progress: Progress, watchdog: Watchdog) -> Done:
-    """Load the model and run it over ``todo``."""
-    done = Done()
+def _run_model(job: ExtractionJob, folder: Folder, todo: list[Sample], watch: Watch) -> Done:
+    """Load the model and run it over ``todo``; files and journal are the writers' work, here they are counted."""
+    done, progress, watchdog = Done(), watch.progress, watch.watchdog
     progress.phase("loading the model")
     began = time.monotonic()
     watchdog.expect("loading the model", job.start_timeout)
@@ -164,11 +148,15 @@ def _run_model(job: ExtractionJob, folder: Folder, todo: list[Sample], progress:
                     done.count(entries, progress)
                     require_disk(job, [], "while running")
         done.seconds = progress.extracting_seconds
+    except BaseException as error:
+        # Should the engine not end, this would be lost.
+        say(f"ending the engine, because of {type(error).__name__}: {error}")
+        raise
     finally:
-        watchdog.rest()
+        watchdog.expect("ending the engine", job.batch_timeout)
         source.close()
+        watchdog.rest()
     done.waited_seconds = source.waited_seconds
-    progress.phase("finished")
     return done
 
 
@@ -179,31 +167,43 @@ def _work(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Ou
         cleared = folder.clear()
     resume.refuse_other_inputs(folder, fingerprint)
     leftovers = folder.drop_temporaries()
-    inputs = read_samples(job)
+    progress = Progress(job.progress or folder.state / "progress.json", job.prometheus)
+    watchdog = Watchdog(_give_up)
+    try:
+        outcome = _write_samples(job, folder, fingerprint, Watch(progress, watchdog, job.batch_timeout))
+    except BaseException:
+        progress.phase("failed")
+        raise
+    finally:
+        watchdog.rest()
+    progress.phase("finished")
+    outcome.data.update(leftovers_removed=len(leftovers), overwritten=cleared)
+    return outcome
+
+
+def _write_samples(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any], watch: Watch) -> Outcome:
+    """Read the data, keep what is there of it, extract the rest, and say what is there now."""
+    inputs = read_samples(job, watch)
     prepared = inputs.prepared
     resume.refuse_foreign_files(folder, {sample.index for sample in prepared.samples})
     write_json(folder.fingerprint, fingerprint)
-    kept = resume.keep_good(folder, prepared.samples)
+    kept = resume.keep_good(folder, watch.each(CHECKING, prepared.samples))
     todo = [sample for sample in prepared.samples if sample.index not in kept.entries]
     say(f"{len(prepared.samples)} samples, {len(kept.entries)} finished, {len(todo)} to do {kept.redone or ''}")
+    watch.progress.plan(len(prepared.samples), sum(len(sample.input_ids) for sample in todo), len(kept.entries))
+    done = Done()
     if todo:
         # A manifest says that everything is there; from here on it is not.
         folder.manifest.unlink(missing_ok=True)
         require_disk(job, todo, "before loading the model")
-    done = _extract(job, folder, todo, len(kept.entries))
+        done = _run_model(job, folder, todo, watch)
     by_index = {**kept.entries, **{entry.index: entry for entry in done.entries}}
     entries = [by_index[sample.index] for sample in prepared.samples if sample.index in by_index]
     checks = written_checks(job, inputs, entries, done)
     if not checks.failed:
         write_json(folder.manifest, make_manifest(job, fingerprint, inputs, entries))
     data = report_data(job, inputs, entries, done)
-    data.update(
-        fingerprint=fingerprints.digest(fingerprint),
-        kept=len(kept.entries),
-        redone=kept.redone,
-        leftovers_removed=len(leftovers),
-        overwritten=cleared,
-    )
+    data.update(fingerprint=fingerprints.digest(fingerprint), kept=len(kept.entries), redone=kept.redone)
     tokens = sum(entry.length for entry in done.entries)
     message = f"{len(done.entries):,} samples, {tokens:,} tokens extracted"
     if done.seconds:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from aerie_host.checks import Checks
 from aerie_host.conversations import TOKENS
 from aerie_host.job import DTYPE, ExtractionJob
 from aerie_host.model_facts import CONVENTION
-from aerie_host.progress import Progress, in_words
+from aerie_host.progress import SAY_EVERY_SECONDS, Progress, in_words, say
 from aerie_host.samples import Encoder, Prepared, listed
 from aerie_host.summaries import Throughput
 
@@ -22,12 +21,6 @@ if TYPE_CHECKING:
     from aerie_host.folder import Entry
 
 MANIFEST_VERSION = 1
-SAY_EVERY_SECONDS = 5.0
-
-
-def say(message: str) -> None:
-    """One line for the log."""
-    print(f"aerie: {time.strftime('%H:%M:%S')} {message}", file=sys.stderr, flush=True)
 
 
 @dataclasses.dataclass(frozen=True)

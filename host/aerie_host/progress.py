@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aerie_host import gpu_memory, prometheus
 from aerie_host.outcome import JobError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 WRITE_EVERY_SECONDS = 0.5
 # A line of a week's job every five seconds: 30 MB.
 LINE_EVERY_SECONDS = 5.0
+SAY_EVERY_SECONDS = 5.0
+
+T = TypeVar("T")
+
+
+def say(message: str) -> None:
+    """One line for the log."""
+    print(f"aerie: {time.strftime('%H:%M:%S')} {message}", file=sys.stderr, flush=True)
 
 
 def in_words(state: dict[str, Any]) -> str:
@@ -44,14 +53,12 @@ class Progress:
     written is said once and costs nothing else.
     """
 
-    def __init__(
-        self, path: Path, total: int, total_tokens: int, kept: int, prometheus_file: Path | None = None
-    ) -> None:
+    def __init__(self, path: Path, prometheus_file: Path | None = None) -> None:
         self._path = path
         self._lines = path.with_suffix(".jsonl")
         self._prometheus = prometheus_file
-        self._state: dict[str, Any] = {"phase": "preparing", "samples": kept, "total": total, "tokens": 0}
-        self._state.update(total_tokens=total_tokens, bytes_written=0, tokens_per_s=None, seconds_left=None)
+        self._state: dict[str, Any] = {"phase": "preparing", "looked_at": 0, "samples": 0, "tokens": 0}
+        self._state.update(bytes_written=0, tokens_per_s=None, seconds_left=None)
         self._state.update(ceiling_tokens_per_s=None, gpu_memory_bytes=[])
         self._began = time.monotonic()
         self._extracting_since: float | None = None
@@ -67,11 +74,20 @@ class Progress:
                 raise JobError(f"{prometheus_file} cannot be written: {error.strerror}") from error
         self._write(force=True)
 
+    def plan(self, total: int, total_tokens: int, kept: int) -> None:
+        """What there is to do: samples in all, of which some are finished, and tokens of the others."""
+        self._state.update(total=total, total_tokens=total_tokens, samples=kept)
+
+    def look(self, count: int) -> None:
+        """How many rows or files this phase has been through."""
+        self._state["looked_at"] = count
+        self._write(force=False)
+
     def phase(self, name: str) -> None:
-        """Enter a phase: ``loading the model``, ``extracting``, ``finished``, ``failed``."""
+        """Enter one of ``prometheus.PHASES``."""
         if name == "extracting":
             self._extracting_since = time.monotonic()
-        self._state["phase"] = name
+        self._state.update(phase=name, looked_at=0)
         self._write(force=True)
 
     def add(self, samples: int, tokens: int, written: int) -> None:
@@ -138,3 +154,30 @@ class Watchdog:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Watch:
+    """How far a job is, for others to see, and within which limit it has to get on."""
+
+    progress: Progress
+    watchdog: Watchdog
+    limit: float
+
+    def each(self, phase: str, items: Iterable[T]) -> Iterator[T]:
+        """Enter a phase that goes through these items; one that takes longer than ``limit`` seconds ends the job."""
+        self.progress.phase(phase)
+        self.watchdog.expect(phase, self.limit)
+        # Items are quick, and each new limit starts a thread.
+        pause = min(SAY_EVERY_SECONDS, self.limit / 10)
+        last = time.monotonic()
+        try:
+            for number, item in enumerate(items):
+                if time.monotonic() - last >= pause:
+                    last = time.monotonic()
+                    self.watchdog.expect(phase, self.limit)
+                    self.progress.look(number)
+                    say(f"{phase}: {number:,} done")
+                yield item
+        finally:
+            self.watchdog.rest()

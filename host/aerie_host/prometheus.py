@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 PREFIX = "aerie_extraction_"
 # Name, key of the state, and help. Gauges: a resumed job begins below where its predecessor ended.
 GAUGES = (
+    ("looked_at", "looked_at", "Rows of the data, or files there, that the phase has been through."),
     ("samples", "samples", "Samples whose files are on disk."),
     ("samples_wanted", "total", "Samples that the data gives."),
     ("tokens", "tokens", "Tokens extracted by this run."),
@@ -21,7 +22,8 @@ GAUGES = (
     ("running_seconds", "seconds", "Seconds since this run began."),
     ("updated_timestamp_seconds", "time", "When these numbers were written, in seconds since 1970."),
 )
-PHASES = ("preparing", "loading the model", "extracting", "finished", "failed")
+READING, CHECKING = "reading the data", "checking files"
+PHASES = ("preparing", READING, CHECKING, "loading the model", "extracting", "finished", "failed")
 
 
 def text(state: dict[str, Any]) -> str:

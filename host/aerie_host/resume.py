@@ -11,6 +11,8 @@ from aerie_host.files import read_json, sha256_file, sha256_files
 from aerie_host.outcome import JobError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from aerie_host.folder import Entry, Folder
     from aerie_host.samples import Sample
 
@@ -65,7 +67,7 @@ def finished_manifest(folder: Folder, fingerprint: dict[str, Any]) -> dict[str, 
     return manifest if sha256_files(wanted) == wanted else None
 
 
-def keep_good(folder: Folder, samples: list[Sample]) -> Kept:
+def keep_good(folder: Folder, samples: Iterable[Sample]) -> Kept:
     """Compare journal and files with the samples asked: what is whole stays, the rest is done again and counted."""
     journal = folder.read_journal()
     kept = Kept()

@@ -136,6 +136,9 @@ def write(report: dict[str, Any], reports: Path) -> Path:
 
 def progress_line(progress: dict[str, Any]) -> str:
     """One line from the progress of an extraction: samples, tokens/s and their ceiling, GB, time left, GPU memory."""
+    looked_at = progress.get("looked_at")
+    if isinstance(looked_at, int) and looked_at:
+        return f"{progress.get('phase')}: {looked_at:,} done"
     parts = ["{}/{} samples".format(progress.get("samples", 0), progress.get("total", "?"))]
     speed, left = progress.get("tokens_per_s"), progress.get("seconds_left")
     if isinstance(speed, (int, float)):

@@ -85,21 +85,47 @@ def test_a_target_that_is_missing_is_made_with_its_parents(extraction, tmp_path)
     assert len(samples(tmp_path / "a/b/c")) == len(ANSWERS)
 
 
-def test_a_load_that_hangs_is_ended_with_stacks(extraction):
+SOURCE = """
+class Source:
+    waited_seconds = 0.0
+    def extract(self, samples):
+        yield []
+    def close(self):
+        time.sleep(600)
+extract._load = lambda job, folder: Source()
+"""
+
+
+@pytest.mark.parametrize(
+    ("hang", "limit", "what"),
+    [
+        ("extract._load = lambda job, folder: time.sleep(600)", "start_timeout", "loading the model"),
+        ("rows.Row.__new__ = lambda *row: time.sleep(600)", "batch_timeout", "reading the data"),
+        ("resume.sha256_file = lambda path: time.sleep(600)", "batch_timeout", "checking files"),
+        (SOURCE, "batch_timeout", "ending the engine"),
+    ],
+    ids=["load", "row", "file", "end"],
+)
+def test_what_hangs_is_ended_with_stacks(extraction, hang, limit, what):
+    # Token ids: the import of what makes tokens takes longer than the limit.
+    extraction.data.write_text('{"input_ids": [5, 6, 7]}\n')
+    if what == "checking files":
+        extraction.run()
+        extraction.folder.manifest.unlink()
     code = (
         "import sys, time; sys.path[:0] = sys.argv[1].split(':')\n"
         "import json\n"
-        "from aerie_host import extract\n"
+        "from aerie_host import extract, resume, rows\n"
         "from aerie_host.spec import Spec\n"
-        "extract._load = lambda job, folder: time.sleep(600)\n"
+        f"{hang}\n"
         "extract.run(Spec(json.loads(sys.argv[2]), 'extract'), False)"
     )
-    spec = json.dumps({**extraction.spec, "start_timeout": 0.5})
+    spec = json.dumps({**extraction.spec, limit: 0.5})
     command = [sys.executable, "-c", code, f"{ROOT}:{ROOT / 'host'}", spec]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
-    assert "aerie: loading the model took longer than 0.5 seconds; stacks of all threads follow" in done.stderr
-    assert "_run_model" in done.stderr
+    assert f"aerie: {what} took longer than 0.5 seconds; stacks of all threads follow" in done.stderr
+    assert "in _write_samples" in done.stderr
 
 
 def test_three_kills_with_the_real_engine_lose_nothing():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 
 from aerie_host import gpu_memory, progress, prometheus
 from aerie_host.outcome import JobError
-from aerie_host.progress import Progress, in_words
+from aerie_host.progress import Progress, Watch, Watchdog, in_words
 
 
 @pytest.fixture
@@ -17,7 +18,9 @@ def made(tmp_path, monkeypatch):
     monkeypatch.setattr(progress, "LINE_EVERY_SECONDS", 0.0)
     monkeypatch.setattr(progress, "WRITE_EVERY_SECONDS", 0.0)
     monkeypatch.setattr(gpu_memory, "used_bytes", lambda: [61_200_000_000, 5_000_000])
-    return Progress(tmp_path / "progress.json", 12, 1000, 2, tmp_path / "aerie.prom")
+    made = Progress(tmp_path / "progress.json", tmp_path / "aerie.prom")
+    made.plan(12, 1000, 2)
+    return made
 
 
 def test_the_same_numbers_everywhere(made, tmp_path, monkeypatch):
@@ -55,7 +58,7 @@ def test_the_same_numbers_everywhere(made, tmp_path, monkeypatch):
 
 def test_a_new_run_begins_its_lines_anew(made, tmp_path):
     made.phase("extracting")
-    Progress(tmp_path / "progress.json", 1, 1, 0)
+    Progress(tmp_path / "progress.json")
     assert len((tmp_path / "progress.jsonl").read_text().splitlines()) == 1
 
 
@@ -78,10 +81,10 @@ def test_the_text_keeps_the_grammar_of_the_format(made, tmp_path):
 
 def test_a_metrics_file_that_cannot_be_written_is_refused_at_the_start(tmp_path):
     with pytest.raises(JobError, match=r"nowhere/a\.prom cannot be written: No such file"):
-        Progress(tmp_path / "progress.json", 1, 1, 0, tmp_path / "nowhere/a.prom")
+        Progress(tmp_path / "progress.json", tmp_path / "nowhere/a.prom")
     (tmp_path / "a.prom").mkdir()
     with pytest.raises(JobError, match=r"a\.prom cannot be written: Is a directory"):
-        Progress(tmp_path / "progress.json", 1, 1, 0, tmp_path / "a.prom")
+        Progress(tmp_path / "progress.json", tmp_path / "a.prom")
     assert {path.name for path in tmp_path.iterdir()} == {"a.prom"}
 
 
@@ -96,3 +99,33 @@ def test_progress_that_cannot_be_written_later_is_said_once_and_ends_nothing(mad
 def test_without_a_driver_there_is_no_gpu_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_memory, "CONTROL", tmp_path / "nvidiactl")
     assert gpu_memory.used_bytes() == []
+
+
+def test_going_through_items_is_said_and_each_has_its_limit(made, tmp_path, monkeypatch, capsys):
+    ended = []
+
+    class Counting(Watchdog):
+        expected = 0
+
+        def expect(self, what, seconds):
+            self.expected += 1
+            super().expect(what, seconds)
+
+    monkeypatch.setattr(progress, "SAY_EVERY_SECONDS", 0.01)
+    dog = Counting(ended.append)
+    for item in Watch(made, dog, 600).each("reading the data", range(4)):
+        if item == 2:
+            state = json.loads((tmp_path / "progress.json").read_text())
+            assert (state["phase"], state["looked_at"]) == ("reading the data", 2)
+        time.sleep(0.02)
+    # The limit began anew with every item.
+    assert (dog.expected, ended) == (4, [])
+    assert "reading the data: 3 done" in capsys.readouterr().err
+    deadline = time.monotonic() + 30
+    for _ in Watch(made, dog, 0.05).each("checking files", range(9)):
+        while not ended and time.monotonic() < deadline:
+            time.sleep(0.01)
+        break
+    assert ended == ["checking files took longer than 0.05 seconds"]
+    made.phase("extracting")
+    assert made.state["looked_at"] == 0
