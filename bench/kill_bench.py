@@ -186,7 +186,8 @@ class Killing:
         self.check_next(done, self.run(), good, complete)
         return done
 
-    def look(self, path: Path) -> tuple[str, int, int]:
+    @staticmethod
+    def look(path: Path) -> tuple[str, int, int]:
         """What must not change of a file that is whole."""
         found = path.stat()
         return sha256_file(path), found.st_mtime_ns, found.st_ino

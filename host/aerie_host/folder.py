@@ -79,12 +79,10 @@ class Folder:
         self.file_format = file_format or self._begun_with()
 
     def _begun_with(self) -> str:
-        """What fingerprint or manifest say, ``pt`` where neither does."""
-        manifest = read_json(self.manifest) or {}
-        for said in (read_json(self.fingerprint), manifest.get("fingerprint")):
-            if isinstance(said, dict) and said.get("files") in FORMATS:
-                return str(said["files"])
-        return PT
+        """What the fingerprint says, or else that in the manifest (a large file); ``pt`` where neither does."""
+        said = read_json(self.fingerprint) or (read_json(self.manifest) or {}).get("fingerprint")
+        found = said.get("files") if isinstance(said, dict) else None
+        return str(found) if found in FORMATS else PT
 
     def sample(self, index: int) -> Path:
         """Path of the sample with this index."""

@@ -205,7 +205,7 @@ def _not_read(folder: Folder) -> Outcome:
     wanted = "pt: the dataset of speculators reads no other"
     checks.add("files that training finds", "n/a", f"{folder.file_format} files", wanted, remedy)
     summary = f"the training of speculators does not read {folder.file_format}"
-    return Outcome("readiness", checks, {"output": str(folder.path), "summary": summary}, False, summary)
+    return Outcome("readiness", checks, {"output": str(folder.path)}, False, summary)
 
 
 def run(spec: Spec, check: bool) -> Outcome:

@@ -12,11 +12,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="runs in the ML environment: tools/host_tests")
 pytest.importorskip("transformers")
 
-from aerie_host import extract, states  # noqa: E402
-from aerie_host.folder import Folder  # noqa: E402
-from aerie_host.spec import Spec  # noqa: E402
-from tests.host.models import checkpoint  # noqa: E402
-from tests.host.transformers_engine import TransformersEngine  # noqa: E402
+from aerie_host import extract, states  # noqa: E402  (found only now)
+from aerie_host.folder import Folder  # noqa: E402  (found only now)
+from aerie_host.spec import Spec  # noqa: E402  (found only now)
+from tests.host.models import checkpoint  # noqa: E402  (found only now)
+from tests.host.transformers_engine import TransformersEngine  # noqa: E402  (found only now)
 
 # As jobs do: the process that writers are forked from finds the program by it.
 os.environ["PYTHONPATH"] = str(Path(extract.__file__).parents[1])

@@ -12,10 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="runs in the ML environment: tools/host_tests")
 
-from aerie_host import judge_files  # noqa: E402
-from aerie_host import sample_flaws as flaws  # noqa: E402
-from aerie_host.outcome import JobError, UsageError  # noqa: E402
-from tests.host.made_folder import LAYERS, MadeFolder, failures, founds, sample, statuses  # noqa: E402
+from aerie_host import judge_files  # noqa: E402  (found only now)
+from aerie_host import sample_flaws as flaws  # noqa: E402  (found only now)
+from aerie_host.outcome import JobError, UsageError  # noqa: E402  (found only now)
+from tests.host.made_folder import LAYERS, MadeFolder, failures, founds, sample, statuses  # noqa: E402  (found only now)
 
 HOST = Path(__file__).parents[2] / "host"
 OF_MANIFEST = {

@@ -60,7 +60,6 @@ def test_br_16_one_two_and_three_draft_layers_learn_from_four_samples(extraction
 
 def test_br_16_a_loss_that_is_no_number_is_a_failure_that_names_the_draft(extraction):
     extraction.run()
-    name = next(extraction.output.glob("data_*.pt"))
     for name in extraction.output.glob("data_*.pt"):
         data = torch.load(name, weights_only=True)
         data["hidden_states"][0][1] = float("nan")

@@ -20,7 +20,9 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-ROWS = st.lists(st.dictionaries(st.text(string.ascii_letters, min_size=1, max_size=5), VALUES, max_size=3), min_size=1)
+# Numbers are no rows, but where one ends only what follows it tells.
+ROW = st.dictionaries(st.text(string.ascii_letters, min_size=1, max_size=5), VALUES, max_size=3) | st.integers()
+ROWS = st.lists(ROW, min_size=1)
 
 
 def file(tmp_path, content):
