@@ -37,6 +37,9 @@ REASONING = ("reasoning_content", "reasoning", "thinking")
 # Other keys of a message that chat templates read; what is none of these is counted.
 TEMPLATE_KEYS = ("tool_call_id", "name")
 READ_KEYS = {"tool_calls", *REASONING, *TEMPLATE_KEYS}
+ID_KEYS = ("id", "prompt_id")
+TOKEN_KEYS = {"input_ids", "loss_mask", "attention_mask", "labels", *ID_KEYS}
+CONVERSATION_KEYS = {*SHAPE_KEYS, "system", "tools", *ID_KEYS}
 # After this many rows of no known shape the file is no data.
 ROWS_OF_NO_SHAPE = 100
 
@@ -92,6 +95,7 @@ class Tally:
     shapes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     unknown_roles: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     unread_keys: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    unread_row_keys: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     without_mask: int = 0
 
 
@@ -186,8 +190,7 @@ def _messages(turns: Any, key: str, tally: Tally) -> list[Message]:
         number = roles.index(None)
         name = turns[number].get("from" if "from" in turns[number] else "role")
         raise _RefusedError(f"message {number + 1} has the unknown role {name!r} (known: {', '.join(ROLES)})")
-    pairs = zip(turns, roles, strict=True)
-    return [_message(turn, str(role), number, tally) for number, (turn, role) in enumerate(pairs, 1)]
+    return [_message(turn, str(role), n, tally) for n, (turn, role) in enumerate(zip(turns, roles, strict=True), 1)]
 
 
 def _ultra(texts: Any, tally: Tally) -> list[Message]:
@@ -244,11 +247,12 @@ def parse_row(row: Row, unit: str, tally: Tally) -> Conversation | TokenRow | Sk
     try:
         if not isinstance(value, dict):
             raise _RefusedError("no JSON object")
-        name = next((str(value[key]) for key in ("id", "prompt_id") if value.get(key) is not None), "")
+        name = next((str(value[key]) for key in ID_KEYS if value.get(key) is not None), "")
         keys = [key for key in SHAPE_KEYS if value.get(key) is not None]
         if len(keys) != 1:
             found = " and ".join(keys) or f"the keys {', '.join(value) or '(none)'}"
             raise _RefusedError(f"has {found}, wanted one of {', '.join(SHAPE_KEYS)}")
+        tally.unread_row_keys.update(set(value) - (TOKEN_KEYS if keys[0] == "input_ids" else CONVERSATION_KEYS))
         if keys[0] == "input_ids":
             return TokenRow(row.place, row.number, name, *_token_row(value, tally), unit=unit)
         messages = _ultra(value["data"], tally) if keys[0] == "data" else _messages(value[keys[0]], keys[0], tally)
@@ -293,5 +297,4 @@ class Data:
     def description(self) -> str:
         """Format and shapes in words."""
         shapes = ", ".join(f"{count:,} {name}" for name, count in sorted(self.tally.shapes.items()))
-        shard = "" if self.shard.count == 1 else f", shard {self.shard}"
-        return f"{self.rows.format}{shard}: {shapes}"
+        return f"{self.rows.format}{'' if self.shard == WHOLE else f', shard {self.shard}'}: {shapes}"

@@ -47,6 +47,7 @@ class Inputs:
             "loss_mask": self.method,
             "unknown_roles": dict(tally.unknown_roles),
             "unread_keys": dict(tally.unread_keys),
+            "unread_row_keys": dict(tally.unread_row_keys),
             "reasoning_left_out": self.encoder.reasoning_left_out if self.encoder else 0,
             "skipped": [str(entry) for entry in self.prepared.skipped],
             "truncated": [str(entry) for entry in self.prepared.truncated],
@@ -126,6 +127,7 @@ def _input_checks(checks: Checks, job: ExtractionJob, inputs: Inputs) -> None:
     for name, counts, remedy in (
         ("unknown roles", tally.unknown_roles, "such conversations give no sample: rename the roles"),
         ("keys of messages that are not read", tally.unread_keys, "see to it that they change nothing"),
+        ("keys of rows that are not read", tally.unread_row_keys, "see to it that they are no part of a conversation"),
     ):
         found = ", ".join(f"{key} ({count})" for key, count in sorted(counts.items()))
         checks.add(name, "warn" if counts else "pass", found or "none", "none", remedy if counts else "", file)

@@ -198,7 +198,7 @@ def test_a_folder_that_was_begun_before_shards_existed_is_whole(extraction):
 
 def test_what_the_data_is_and_what_was_not_read_of_it_is_reported(extraction):
     rows = [
-        {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b", "mood": "fine"}]},
+        {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b", "mood": "fine"}], "score": 3},
         {"messages": [{"role": "wizard", "content": "a"}, CHAT[1]]},
         {"messages": [CHAT[0], {**CHAT[1], "reasoning_content": "Hm."}]},
     ]
@@ -211,6 +211,7 @@ def test_what_the_data_is_and_what_was_not_read_of_it_is_reported(extraction):
     assert found["rows without a sample"][0] == "warn"
     assert found["unknown roles"] == ("warn", "wizard (1)")
     assert found["keys of messages that are not read"] == ("warn", "mood (1)")
+    assert found["keys of rows that are not read"] == ("warn", "score (1)")
     assert found["reasoning that the chat template leaves out"] == ("warn", "of 1 answers")
     assert outcome.data["unknown_roles"] == {"wizard": 1}
 

@@ -80,6 +80,13 @@ def test_of_a_message_in_two_manners_what_is_not_read_is_counted():
     assert tally.unread_keys == {"role": 1, "content": 1, "value": 1}
 
 
+def test_keys_of_a_row_that_are_not_read_are_counted():
+    tally = Tally()
+    parsed({"id": 1, "messages": GOOD, "system": "Be brief.", "tools": [TOOL], "score": 1, "prompt": "Hi"}, tally)
+    parsed({"id": 2, "input_ids": [5], "loss_mask": [1], "attention_mask": [1], "labels": [5], "system": "Hm."}, tally)
+    assert tally.unread_row_keys == {"score": 1, "prompt": 1, "system": 1}
+
+
 def test_an_id_of_null_is_none():
     assert parsed({"id": None, "messages": GOOD}).id == ""
     assert parsed({"id": None, "prompt_id": 0, "messages": GOOD}).id == "0"
