@@ -84,6 +84,9 @@ def test_parquet_gives_what_json_lines_give_over_many_row_groups(tmp_path):
     rows = [{"id": str(n), "messages": CHAT[: 2 + 2 * (n % 2)], "tools": None, "score": n} for n in range(1500)]
     rows[3]["messages"] = USE
     rows[4]["tools"] = json.dumps(TOOLS)
+    # Parquet gives both calls both arguments, one of them null.
+    other = {"type": "function", "function": {"name": "where", "arguments": {"river": "Tiber"}}}
+    rows[5]["messages"] = [USE[0], {**USE[1], "tool_calls": [other]}, *USE[2:]]
     lines = tmp_path / "data.jsonl"
     lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
     path = parquet(tmp_path / "data.parquet", rows, row_group_size=100)
