@@ -137,29 +137,28 @@ def _replace_document(directory: Path, document: str, new_file: Path) -> None:
 
 
 def relocate(content: bytes, one: diff.FileDiff) -> tuple[bytes, list[int]]:
-    """Apply a diff wherever its lines now are, if that is one place only; return the result, and the places from 0.
+    """Apply a diff wherever its lines now are; return the result, and the places in ``content``, from 0.
 
-    Raises ``CannotRunError`` when a place is in doubt.
+    Of lines that stand in several places, those are taken that moved as far as the hunk before, or else as far as the
+    nearest hunk which stands in one place only. Raises ``CannotRunError`` when a place is in doubt.
     """
     lines = diff.split_lines(content)
+    backwards = diff.reverse(one).hunks
+    result: list[bytes] = []
     taken: list[int] = []
-    moved = done = shift = 0
-    for number, hunk in enumerate(one.hunks, 1):
+    done = moved = 0
+    for number, (hunk, back) in enumerate(zip(one.hunks, backwards, strict=True), 1):
         places = [place for place in diff.positions(lines, hunk.old) if place >= done]
-        expected = hunk.index + moved
-        if expected in places:
-            place = expected
-        elif len(places) == 1:
-            place = places[0]
-        else:
+        near = places[0] if len(places) == 1 else hunk.index + diff.shift_near(lines, backwards, back)
+        place = next((at for at in (hunk.index + moved, near) if at in places), None)
+        if place is None:
             where = f"at lines {', '.join(str(p + 1) for p in places)}" if places else "nowhere"
             raise CannotRunError(f"{one.path}, hunk {number}: its lines are {where}; edit the patch by hand")
-        lines[place : place + len(hunk.old)] = hunk.new
-        taken.append(place - shift)
-        shift += len(hunk.new) - len(hunk.old)
-        done = place + len(hunk.new)
-        moved = place + len(hunk.new) - len(hunk.old) - hunk.index
-    return b"".join(lines), taken
+        result += [*lines[done:place], *hunk.new]
+        taken.append(place)
+        done = place + len(hunk.old)
+        moved = place - hunk.index
+    return b"".join([*result, *lines[done:]]), taken
 
 
 def renumbered(text: str, parsed: diff.Patch, places: list[int]) -> str:
