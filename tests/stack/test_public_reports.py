@@ -78,14 +78,9 @@ def audit(environment: Path) -> list[dict[str, Any]]:
 def test_br_03_one_patch_taken_back_fails_the_audit_by_file_and_symbol(linked: Path, name: str) -> None:
     (patch,) = (one for series in map(read_series, STACK["series"]) for one in series.patches if one.id == name)
     site = Environment(linked).site_packages
-    before = {site / one.path: (site / one.path).read_bytes() for one in patch.parsed.files}
-    try:
-        for one in patch.parsed.files:
-            mutating.replace(site / one.path, mutating.without_patch(before[site / one.path], one))
+    files = {site / one.path: one for one in patch.parsed.files}
+    with mutating.replaced({path: mutating.without_patch(path.read_bytes(), one) for path, one in files.items()}):
         failed = audit(linked)
-    finally:
-        for path, content in before.items():
-            mutating.replace(path, content)
     assert {one.path for one in patch.parsed.files} <= {check.get("file") for check in failed}
     assert [check for check in failed if name in check["name"] and check.get("file") in patch.paths]
     texts = [f"{check['name']} {check['found']}" for check in failed]

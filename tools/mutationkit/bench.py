@@ -37,7 +37,6 @@ class Bench:
     raws: list[dict[str, Any]]
     rungs: list[str]
     specs: dict[str, dict[str, Any]]
-    forks: bool = True
     _preloaded: Preloaded | None = None
     _sound: set[str] = field(default_factory=set)
 
@@ -67,11 +66,13 @@ class Bench:
         failed = self.audit(raws)
         return ("audit", sentence(failed, about)) if failed else self.judge_running(about, {})
 
-    def judge_running(self, about: str, truth: dict[str, Any], edited: Iterable[Path] = ()) -> tuple[str, str]:
+    def judge_running(
+        self, about: str, truth: dict[str, Any], edited: Iterable[Path] = (), fresh: bool = False
+    ) -> tuple[str, str]:
         """The same without the audit, which sees every edited file; ``truth`` adds to the inputs of that rung."""
         for rung in HOST_RUNGS:
             if rung in self.rungs:
-                failed = self.truth(truth, edited) if rung == "truth" else self.host(rung, {})
+                failed = self.truth(truth, edited, fresh) if rung == "truth" else self.host(rung, {})
                 if failed:
                     return rung, sentence(failed, about)
         return "", ""
@@ -99,13 +100,14 @@ class Bench:
         lines = done.stdout.strip().splitlines()
         return failures(rung, json.loads(lines[-1]) if lines else {"failed": True, "msg": done.stderr[-500:]})
 
-    def truth(self, changes: dict[str, Any], edited: Iterable[Path]) -> list[dict[str, Any]]:
-        """The failing checks of the rung truth, by a fork of an interpreter that has not loaded what is ``edited``."""
-        if not self.forks:
-            return self.host("truth", changes)
+    def truth(self, changes: dict[str, Any], edited: Iterable[Path], fresh: bool = False) -> list[dict[str, Any]]:
+        """The failing checks of the rung truth, by a fork of an interpreter that has not loaded what is ``edited``.
+
+        By a ``fresh`` interpreter when told to, and when that one has loaded it.
+        """
         if self._preloaded is None:
             self._preloaded = Preloaded(self.environment, self.process)
-        if self._preloaded.files & {str(path) for path in edited}:
+        if fresh or self._preloaded.files & {str(path) for path in edited}:
             return self.host("truth", changes)
         return failures("truth", self._preloaded.ask({**self.specs["truth"], **changes}))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from dataclasses import dataclass
@@ -15,10 +16,14 @@ from tools.mutationkit.bench import sentence
 from tools.mutationkit.properties import Damage, damaged, damages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from ansible.module_utils.aerie.patching.series import Series
+    from ansible.module_utils.aerie.patching.diff import FileDiff, Hunk
+    from ansible.module_utils.aerie.patching.series import Series, SeriesPatch
     from tools.mutationkit.bench import Bench
+
+    # Carries out a damage; returns the series that the copy is then to be held against.
+    Mutation = Callable[[], list[dict[str, Any]]]
 
 NOT_CAUGHT = "**not caught**"
 UNDECLARED = Path(__file__).with_name("undeclared.yml")
@@ -39,54 +44,42 @@ class Row:
     seconds: float
 
 
+def chosen(bench: Bench, only: str) -> Iterator[tuple[dict[str, Any], Series, SeriesPatch]]:
+    """Every patch whose id matches the pattern, after its series as it lies on disk and as it is read."""
+    for raw, series in zip(bench.raws, bench.series, strict=True):
+        for patch in series.patches:
+            if re.search(only, patch.id):
+                yield raw, series, patch
+
+
 def patch_rows(bench: Bench, only: str) -> Iterator[Row]:
     """Each patch, taken back by hand on the host, and dropped from the series."""
-    for raw, series in zip(bench.raws, bench.series, strict=True):
-        pristine = bench.pristine(series)
-        others = [one for one in bench.raws if one is not raw]
-        for patch in series.patches:
-            if not re.search(only, patch.id):
-                continue
-            faults = ", ".join(map(str, patch.faults))
-            yield measured(bench, "patches", patch.id, faults, "taken back by hand on the host", by_hand(bench, patch))
-            yield measured(
-                bench, "patches", patch.id, faults, "dropped from the series, series applied again",
-                dropped(bench, raw, series, pristine, patch.id, others),
-            )  # fmt: skip
+    for raw, series, patch in chosen(bench, only):
+        for damage, mutate in (
+            ("taken back by hand on the host", by_hand(bench, patch)),
+            ("dropped from the series, series applied again", dropped(bench, raw, series, patch)),
+        ):
+            yield measured(bench, "patches", patch.id, patch.faults, damage, mutate)
 
 
 def undeclared_rows(bench: Bench, only: str) -> Iterator[Row]:
     """Each patch dropped from the series, and nothing known of it: without the audit, what imports and truth see."""
     ways = yaml.safe_load(UNDECLARED.read_text(encoding="utf-8"))
-    for raw, series in zip(bench.raws, bench.series, strict=True):
-        pristine = bench.pristine(series)
-        others = [one for one in bench.raws if one is not raw]
-        for patch in series.patches:
-            if not re.search(only, patch.id):
-                continue
-            way = ways.get(patch.id, {})
-            inputs = {**UNDECLARED_CASES, "architectures": [way.get("architecture", "llama")]}
-
-            edited = [bench.site / path for path in patch.paths]
-            bench.forks = not way.get("fresh", False)
-
-            def judge(_: Any, inputs: dict[str, Any] = inputs, edited: list[Path] = edited) -> tuple[str, str]:
-                return bench.judge_running("", inputs, edited)
-
-            if "truth" in bench.rungs:
-                bench.sound(inputs)
-
-            row = measured(
-                bench, "undeclared", patch.id, ", ".join(map(str, patch.faults)), "dropped from the series, no audit",
-                dropped(bench, raw, series, pristine, patch.id, others),
-                judge,
-            )  # fmt: skip
-            if row.rung == NOT_CAUGHT and "elsewhere" in way:
-                row.rung, row.message = "its own test", f"{way['elsewhere']}; {patch.test} shows it"
-            yield row
+    for raw, series, patch in chosen(bench, only):
+        way = ways.get(patch.id, {})
+        inputs = {**UNDECLARED_CASES, "architectures": [way.get("architecture", "llama")]}
+        if "truth" in bench.rungs:
+            bench.sound(inputs)
+        edited = [bench.site / path for path in patch.paths]
+        judge = functools.partial(bench.judge_running, "", inputs, edited, way.get("fresh", False))
+        damage, mutate = "dropped from the series, no audit", dropped(bench, raw, series, patch)
+        row = measured(bench, "undeclared", patch.id, patch.faults, damage, mutate, judge)
+        if row.rung == NOT_CAUGHT and "elsewhere" in way:
+            row.rung, row.message = "its own test", f"{way['elsewhere']}; {patch.test} shows it"
+        yield row
 
 
-def by_hand(bench: Bench, patch: Any) -> Any:
+def by_hand(bench: Bench, patch: SeriesPatch) -> Mutation:
     """A mutation: the patch's edits are not in the files any more, the series still has them."""
 
     def mutate() -> list[dict[str, Any]]:
@@ -98,17 +91,17 @@ def by_hand(bench: Bench, patch: Any) -> Any:
     return mutate
 
 
-def dropped(
-    bench: Bench, raw: dict[str, Any], series: Series, pristine: dict[str, bytes], name: str, others: list[Any]
-) -> Any:
+def dropped(bench: Bench, raw: dict[str, Any], series: Series, patch: SeriesPatch) -> Mutation:
     """A mutation: the series does not have the patch, and the environment is as that series makes it."""
 
     def mutate() -> list[dict[str, Any]]:
-        raws = [*others]
-        if len(series.patches) > 1:
-            raws.append(mutating.drop(raw, series, pristine, name))
+        pristine = bench.pristine(series)
+        raws = [one for one in bench.raws if one is not raw]
+        alone = len(series.patches) == 1
+        if not alone:
+            raws.append(mutating.drop(raw, series, pristine, patch.id))
         bench.converge(raws)
-        if len(series.patches) == 1:
+        if alone:
             for path, content in pristine.items():
                 mutating.replace(bench.site / path, content)
         return raws
@@ -118,30 +111,24 @@ def dropped(
 
 def hunk_rows(bench: Bench, only: str) -> Iterator[Row]:
     """Each hunk of each patch, taken back alone."""
-    for series in bench.series:
-        for patch in series.patches:
-            if not re.search(only, patch.id):
-                continue
-            for file in patch.parsed.files:
-                for hunk in file.hunks:
-                    name = f"{patch.id}, {Path(file.path).name} line {hunk.new_start}"
+    for _, _, patch in chosen(bench, only):
+        for file in patch.parsed.files:
+            for hunk in file.hunks:
+                name = f"{patch.id}, {Path(file.path).name} line {hunk.new_start}"
 
-                    def mutate(file: Any = file, hunk: Any = hunk) -> list[dict[str, Any]]:
-                        path = bench.site / file.path
-                        mutating.replace(path, mutating.take_back(path.read_bytes(), hunk, file.hunks))
-                        return bench.raws
+                def mutate(file: FileDiff = file, hunk: Hunk = hunk) -> list[dict[str, Any]]:
+                    path = bench.site / file.path
+                    mutating.replace(path, mutating.take_back(path.read_bytes(), hunk, file.hunks))
+                    return bench.raws
 
-                    yield measured(bench, "hunks", name, "", "this hunk taken back", mutate)
+                yield measured(bench, "hunks", name, (), "this hunk taken back", mutate)
 
 
 def contract_rows(bench: Bench, only: str) -> Iterator[Row]:
     """The smallest damage to each contract. The audit must fail in the contract itself, not only in a digest."""
-    for series in bench.series:
-        for patch in series.patches:
-            for contract in patch.contracts:
-                if not re.search(only, patch.id):
-                    continue
-                yield contract_row(bench, patch.id, contract)
+    for _, _, patch in chosen(bench, only):
+        for contract in patch.contracts:
+            yield contract_row(bench, patch.id, contract)
 
 
 def contract_row(bench: Bench, patch: str, contract: dict[str, Any]) -> Row:
@@ -149,18 +136,13 @@ def contract_row(bench: Bench, patch: str, contract: dict[str, Any]) -> Row:
     kind = next(one for one in ("call", "defines", "source") if one in contract)
     name = f"{patch}: {kind} {contract[kind]}"
     started = time.monotonic()
-    path, before = Path(), b""
     try:
         path, content, damage = mutating.damage_contract(bench.environment, contract)
-        before = path.read_bytes()
-        mutating.replace(path, content)
-        caught = [one for one in bench.audit(bench.raws) if one["name"].startswith(f"{patch}: ")]
+        with mutating.replaced({path: content}):
+            caught = [one for one in bench.audit(bench.raws) if one["name"].startswith(f"{patch}: ")]
         rung, message = ("audit", sentence(caught, patch)) if caught else ("", "")
     except mutating.CannotMutateError as error:
         damage, rung, message = "none", "", str(error)
-    finally:
-        if before:
-            mutating.replace(path, before)
     return Row("contracts", name, "", damage, rung or NOT_CAUGHT, message, time.monotonic() - started)
 
 
@@ -174,20 +156,14 @@ def property_rows(bench: Bench, only: str) -> Iterator[Row]:
 def property_row(bench: Bench, damage: Damage) -> Row:
     """Carry out one declared damage, and ask for the cases in which it must show. Nothing but truth is asked."""
     started = time.monotonic()
-    before: dict[Path, bytes] = {}
     try:
         bench.sound(damage.spec)
         after = damaged(bench.site, damage.edits)
-        before = {path: path.read_bytes() for path in after}
-        for path, content in after.items():
-            mutating.replace(path, content)
-        failed = bench.truth(damage.spec, after)
+        with mutating.replaced(after):
+            failed = bench.truth(damage.spec, after)
         rung, message = ("truth", sentence(failed, "")) if failed else ("", "")
     except mutating.CannotMutateError as error:
         rung, message = "", str(error)
-    finally:
-        for path, content in before.items():
-            mutating.replace(path, content)
     took = time.monotonic() - started
     return Row("properties", damage.breaks, "", damage.damage, rung or NOT_CAUGHT, message, took)
 
@@ -196,18 +172,19 @@ def measured(
     bench: Bench,
     group: str,
     name: str,
-    faults: str,
+    faults: Iterable[object],
     damage: str,
-    mutate: Any,
-    judge: Callable[[list[dict[str, Any]]], tuple[str, str]] | None = None,
+    mutate: Mutation,
+    judge: Callable[[], tuple[str, str]] | None = None,
 ) -> Row:
     """Carry out one mutation, judge it (by every rung where nothing else is said), and put the copy in order again."""
     started = time.monotonic()
     try:
         raws = mutate()
-        rung, message = judge(raws) if judge else bench.judge(raws, name.split(",")[0])
+        rung, message = judge() if judge else bench.judge(raws, name.split(",")[0])
     except mutating.CannotMutateError as error:
         rung, message = "the series", f"a later patch builds on it, so it cannot be left out alone: {error}"
     finally:
         bench.converge(bench.raws)
-    return Row(group, name, faults, damage, rung or NOT_CAUGHT, message, time.monotonic() - started)
+    numbers, took = ", ".join(map(str, faults)), time.monotonic() - started
+    return Row(group, name, numbers, damage, rung or NOT_CAUGHT, message, took)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import difflib
 import os
@@ -15,6 +16,7 @@ from ansible.module_utils.aerie.patching import diff
 from ansible.module_utils.aerie.patching.dist import site_packages_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ansible.module_utils.aerie.patching.series import Series
@@ -41,6 +43,19 @@ def replace(path: Path, content: bytes | None) -> None:
     temporary = path.with_name(f".{path.name}.mutation")
     temporary.write_bytes(content)
     temporary.replace(path)
+
+
+@contextlib.contextmanager
+def replaced(files: dict[Path, bytes]) -> Iterator[None]:
+    """Give files new bytes for as long as the context lasts."""
+    before = {path: path.read_bytes() for path in files}
+    try:
+        for path, content in files.items():
+            replace(path, content)
+        yield
+    finally:
+        for path, content in before.items():
+            replace(path, content)
 
 
 # Patches and hunks taken back
