@@ -139,3 +139,18 @@ def test_the_diff_parser_reads_what_a_rebase_writes() -> None:
     rebased = mutating.drop(whole, from_raw(whole), {PATH: PRISTINE}, "0001-first")
     parsed = diff.parse(rebased["texts"]["0002-second"].encode())
     assert parsed.header.startswith("Description: x")
+
+
+def test_damaged_files_are_put_back_whatever_happens(tmp_path: Path) -> None:
+    path, shared = tmp_path / "code.py", tmp_path / "shared.py"
+    path.write_bytes(b"one\n")
+    shared.hardlink_to(path)
+
+    def interrupted() -> None:
+        with mutating.replaced({path: b"two\n"}):
+            assert (path.read_bytes(), shared.read_bytes()) == (b"two\n", b"one\n")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_bytes() == b"one\n"
