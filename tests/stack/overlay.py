@@ -70,6 +70,12 @@ class Environment:
         report: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
         return report, log
 
+    def truth(self, **spec: Any) -> tuple[int, dict[str, Any], str]:
+        """Run the command truth; return its exit code, its document, and what it logged."""
+        asked = {"proofs": "/nonexistent", "identity": {}, "again": True, **spec}
+        done = self.run(["-m", "aerie_host", "truth", "--check", "--spec", "-"], json.dumps(asked), timeout=1200)
+        return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr
+
 
 def read_series(name: str) -> series.Series:
     """A series of this checkout."""

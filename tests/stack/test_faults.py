@@ -29,13 +29,16 @@ def environment() -> Environment:
 
 @pytest.fixture
 def battery(environment: Environment, tmp_path: Path) -> Any:
-    """Run the truth battery without one patch; return the report (empty after a crash) and the log."""
+    """Run the truth battery without one patch, with the case in which that shows; return report and log.
+
+    The report is empty after a crash.
+    """
 
     def run(
-        patch_id: str, architecture: str = "llama", series: str = "speculators-0.3.0"
+        patch_id: str, architecture: str = "llama", series: str = "speculators-0.3.0", case: str = "one"
     ) -> tuple[dict[str, Any], str]:
         reverted = without(environment, series, patch_id, tmp_path / "overlay")
-        return reverted.battery(tmp_path / "report.json", architecture)
+        return reverted.battery(tmp_path / "report.json", architecture, (case,))
 
     return run
 
@@ -183,14 +186,19 @@ def test_without_0012_no_remote_code(environment: Environment, tmp_path: Path) -
     assert "PLANTED CODE RAN" in reverted.run(["-c", script, str(tmp_path)]).stdout
 
 
-def test_without_0013_text_only(battery: Any) -> None:
-    report, log = battery("0013-text-only", "kimi_k25")
-    assert not report
-    assert "Failed to apply MoonshotKimiVAutoProcessor" in log
+def test_without_0013_text_only(environment: Environment, tmp_path: Path) -> None:
+    """By the whole rung: an architecture that cannot run here is named, and not half done."""
+    reverted = without(environment, "speculators-0.3.0", "0013-text-only", tmp_path / "overlay")
+    code, document, _ = reverted.truth(architectures=["kimi_k25"], cases=["one"], caches=["ample"], seed=1)
+    assert code == 1
+    (check,) = document["aerie"]["checks"]
+    assert (check["name"], check["status"]) == ("kimi_k25: runs", "fail")
+    assert "Failed to apply MoonshotKimiVAutoProcessor" in check["found"]
+    assert check["remedy"].endswith("truth_seed=1")
 
 
 def test_without_0014_refuse_bad_tokens(battery: Any) -> None:
-    report, log = battery("0014-refuse-bad-tokens")
+    report, log = battery("0014-refuse-bad-tokens", case="bad_calls")
     assert not report
     assert log.rstrip().endswith("AssertionError") or "\nAssertionError" in log
 

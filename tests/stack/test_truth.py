@@ -5,14 +5,13 @@ Cases are drawn from a seed; AERIE_TRUTH_SEED repeats those of a run that failed
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from overlay import Environment, without
+from overlay import Environment
 
 from aerie_host.truth.names import ARCHITECTURES, NAMES
 from tools.mutationkit.properties import Damage, damaged, damages
@@ -32,17 +31,10 @@ def seed() -> int:
     return int(os.environ.get("AERIE_TRUTH_SEED") or random.SystemRandom().randrange(1_000_000))
 
 
-def ask(environment: Environment, **spec: Any) -> tuple[int, dict[str, Any], str]:
-    """Run the command; return its exit code, its document, and what it logged."""
-    asked = {"proofs": "/nonexistent", "identity": {}, "again": True, **spec}
-    done = environment.run(["-m", "aerie_host", "truth", "--check", "--spec", "-"], json.dumps(asked), timeout=1200)
-    return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr
-
-
 @pytest.fixture(scope="module")
 def everywhere(environment: Environment, seed: int) -> dict[str, Any]:
-    code, document, log = ask(
-        environment, architectures=ARCHITECTURES, cases=CASES, caches=["ample", "small"], seed=seed
+    code, document, log = environment.truth(
+        architectures=ARCHITECTURES, cases=CASES, caches=["ample", "small"], seed=seed
     )
     assert "aerie" in document, (document, log[-3000:])
     return {"code": code, **document["aerie"]}
@@ -74,8 +66,7 @@ def test_prefills_split_and_pre_empted(everywhere: dict[str, Any], seed: int) ->
 
 
 def test_tensor_parallel_2(environment: Environment, seed: int) -> None:
-    code, document, log = ask(
-        environment,
+    code, document, log = environment.truth(
         architectures=["llama"],
         tensor_parallel_sizes=[2],
         cases=["mixed", "order"],
@@ -105,22 +96,10 @@ def test_the_seed_is_in_the_report(everywhere: dict[str, Any], seed: int) -> Non
 )
 def test_what_it_does_not_know_is_refused_by_name(environment: Environment, spec: dict[str, Any], says: str) -> None:
     """Before a model is built: llama, named beside it, is not run either."""
-    code, document, log = ask(environment, **spec)
+    code, document, log = environment.truth(**spec)
     assert code == 2
     assert says in document["msg"]
     assert "asked for" not in log
-
-
-def test_an_architecture_that_cannot_run_here_is_named_and_not_half_done(
-    environment: Environment, tmp_path: Path
-) -> None:
-    reverted = without(environment, "speculators-0.3.0", "0013-text-only", tmp_path / "overlay")
-    code, document, _ = ask(reverted, architectures=["kimi_k25"], cases=["one"], caches=["ample"], seed=1)
-    assert code == 1
-    (check,) = document["aerie"]["checks"]
-    assert (check["name"], check["status"]) == ("kimi_k25: runs", "fail")
-    assert "Failed to apply MoonshotKimiVAutoProcessor" in check["found"]
-    assert check["remedy"].endswith("truth_seed=1")
 
 
 @pytest.mark.parametrize("damage", damages(), ids=lambda damage: damage.damage)
