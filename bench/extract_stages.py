@@ -50,12 +50,14 @@ def measure_plain(given: argparse.Namespace) -> dict[str, Any]:
     """Plain prefill, and how many tokens a measurement of ``SECONDS`` takes."""
     from vllm import LLM, SamplingParams
 
+    from aerie_host.states import SEQUENCES
+
     llm = LLM(
         given.checkpoint,
         enforce_eager=True,
         max_model_len=given.max_length + 1,
         max_num_batched_tokens=given.step_tokens,
-        max_num_seqs=128,
+        max_num_seqs=min(SEQUENCES, given.step_tokens),
         gpu_memory_utilization=given.gpu_memory_utilization,
         enable_prefix_caching=False,
         tensor_parallel_size=given.tensor_parallel,

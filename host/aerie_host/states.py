@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from aerie_host.folder import Entry
     from aerie_host.samples import Sample
 
+# Sequences keep their places until the reply to their step is read, and two steps are under way: half of these make one,
+# so that samples of 32 tokens fill a step of 8,192. With places for one step alone, every second one would be empty.
+SEQUENCES = 512
+
 
 class Rows(NamedTuple):
     """Rows ``[begin, end)`` of ``slab`` hold positions of the sequence ``name`` from ``position`` on."""
@@ -138,7 +142,8 @@ def load_generator(
         def _create_vllm_config(self, **kwargs: Any) -> Any:
             config = super()._create_vllm_config(**kwargs)
             scheduler = config.scheduler_config
-            scheduler.max_num_batched_tokens = max(step_tokens, scheduler.max_num_seqs)
+            scheduler.max_num_batched_tokens = step_tokens
+            scheduler.max_num_seqs = min(SEQUENCES, step_tokens)
             return config
 
     Sized.trust_remote_code = trust_remote_code

@@ -1,7 +1,7 @@
 """Runs in the ML environment: what processes and shared memory take after 10 and after 200 batches of extraction.
 
 Prints one JSON object: anonymous memory of driver, workers and writers together, what is used of /dev/shm and of GPUs,
-and how many bytes the largest file has beyond those of its own rows.
+how many bytes the largest file has beyond those of its own rows, and the tokens of each step of many short samples.
 """
 
 import json
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 from aerie_host.folder import Folder
 from aerie_host.samples import Sample
@@ -49,6 +50,21 @@ def gpu_memory() -> int:
     return sum(int(line) for line in told.split()) << 20
 
 
+def steps_of_short_samples(source: StatesSource, scheduler: Any) -> list[int]:
+    """Tokens of each step when 128 samples fill one."""
+    tokens, schedule = [], scheduler.schedule
+
+    def counted() -> Any:
+        scheduled = schedule()
+        tokens.append(scheduled.total_num_scheduled_tokens)
+        return scheduled
+
+    scheduler.schedule = counted
+    for _ in source.extract(Sample(10**6 + n, n + 1, "", [5] * 8, [1] * 8) for n in range(8 * STEP // 8)):
+        pass
+    return tokens
+
+
 def main() -> None:
     """Extract 200 batches."""
     home = pathlib.Path(sys.argv[1])
@@ -74,7 +90,9 @@ def main() -> None:
         if steps in (10, 200):
             seen[steps] = memory()
     excess = max(size - length * (len(LAYERS) * 128 * 2 + 16) for size, length in kept)
-    print(json.dumps({"10": seen[10], "200": seen[200], "tokens": sum(length for _, length in kept), "excess": excess}))
+    tokens = sum(length for _, length in kept)
+    short = steps_of_short_samples(source, generator.scheduler)
+    print(json.dumps({"10": seen[10], "200": seen[200], "tokens": tokens, "excess": excess, "short": short}))
     source.close()
 
 

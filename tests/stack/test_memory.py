@@ -1,10 +1,11 @@
-"""Extraction's memory does not grow with what it has extracted."""
+"""What an extraction of 200 batches takes and gives."""
 
 from __future__ import annotations
 
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from overlay import ROOT, Environment
@@ -14,11 +15,16 @@ pytestmark = pytest.mark.stack
 SLACK = 16 << 20
 
 
-def test_memory_is_flat_over_200_batches_and_files_hold_their_own_rows(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     environment = Environment(Path(os.environ["AERIE_TEST_ENV"]))
-    done = environment.run([str(ROOT / "tests" / "stack" / "flat_memory.py"), str(tmp_path)])
+    done = environment.run([str(ROOT / "tests" / "stack" / "flat_memory.py"), str(tmp_path_factory.mktemp("flat"))])
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def test_memory_is_flat_over_200_batches_and_files_hold_their_own_rows(found: dict[str, Any]) -> None:
     early, late = found["10"], found["200"]
     assert found["tokens"] > 180 * 1024
     assert late["private"] <= 1.01 * early["private"] + SLACK, found
@@ -26,3 +32,8 @@ def test_memory_is_flat_over_200_batches_and_files_hold_their_own_rows(tmp_path:
     assert late["gpu"] <= 1.01 * early["gpu"], found
     # Names and places of the archive, and nothing that grows with the batch.
     assert found["excess"] < 4096, found
+
+
+def test_steps_of_short_samples_are_full_although_two_are_under_way(found: dict[str, Any]) -> None:
+    # The steps after the last samples are for telling which ended.
+    assert found["short"] == [1024] * 8 + [0] * (len(found["short"]) - 8)

@@ -158,7 +158,7 @@ def converge(demand: Demand, check_mode: bool) -> Outcome:
         return _timed(outcome, started)
     with places.locked():
         clean(places, outcome)
-        ready = reusable(places, demand, current) or build(places, demand)
+        ready, has = reusable(places, demand, current) or build(places, demand)
         if places.stranger():
             outcome.notes.append(f"what stood at {demand.path} is now {places.set_aside()}")
         places.swap(ready)
@@ -166,7 +166,7 @@ def converge(demand: Demand, check_mode: bool) -> Outcome:
     if removed:
         outcome.notes.append(f"removed old environments: {', '.join(removed)}")
     outcome.environment = ready
-    outcome.after = versions(locked.installed(ready, demand.vllm_distribution))
+    outcome.after = versions(has)
     outcome.python = recorded_version(ready)
     outcome.data = {"wanted": len(outcome.after)}
     return _timed(outcome, started)
@@ -217,15 +217,17 @@ def tidy(places: Places, outcome: Outcome) -> None:
             clean(places, outcome)
 
 
-def reusable(places: Places, demand: Demand, current: Path | None) -> Path | None:
+def reusable(places: Places, demand: Demand, current: Path | None) -> tuple[Path, dict[str, Has]] | None:
     """A finished environment that already is what the lock says: after going back, or a crash before the swap."""
     for one in places.finished():
-        if one.resolve() != current and not judge(one, demand)[0]:
-            return one
+        if one.resolve() != current:
+            wrong, _, has = judge(one, demand)
+            if not wrong:
+                return one, has
     return None
 
 
-def build(places: Places, demand: Demand) -> Path:
+def build(places: Places, demand: Demand) -> tuple[Path, dict[str, Has]]:
     """A new environment from the lock, verified against it. Removed again when anything goes wrong."""
     base, version = chosen_python(demand)
     wants = locked.wanted(demand.lock, version)
@@ -269,4 +271,4 @@ def build(places: Places, demand: Demand) -> Path:
         if target.exists():
             remove(target)
         raise
-    return target
+    return target, has
