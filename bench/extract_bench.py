@@ -172,12 +172,12 @@ def measure(given: argparse.Namespace, names: dict[str, str | None]) -> dict[str
     free = min(shutil.disk_usage(Path(target).parent).free for target in given.target)
     given.most_tokens = int(min(MOST_BYTES, 0.4 * free) / per_token)
     rows, extraction = [], {}
-    steps = given.step_tokens
-    for given.step_tokens in steps:
-        given.plan = run_stage("plain", given)
-        extraction = run_stage("extraction", given)
+    for step_tokens in given.step_tokens:
+        stage = argparse.Namespace(**{**vars(given), "step_tokens": step_tokens})
+        stage.plan = run_stage("plain", stage)
+        extraction = run_stage("extraction", stage)
         for row in extraction["rows"]:
-            one = {"step_tokens": given.step_tokens, **given.plan[row["lengths"]], **row}
+            one = {"step_tokens": step_tokens, **stage.plan[row["lengths"]], **row}
             one["target"] = names[row["target"]] or "temporary folder"
             total = min(one["bytes"], int(8e9))
             one["write_bytes_per_s"] = measure_write(row["target"], one.pop("sizes"), total, one["writers"])

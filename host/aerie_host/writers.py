@@ -78,7 +78,7 @@ class Failed(NamedTuple):
 
 
 def worker_count(asked: int) -> int:
-    """How many writers: as asked, else three quarters of the cores (a writer writes a third of a GB/s), at most 16."""
+    """How many writers: as asked, else three quarters of the cores, at most 16 (measured: docs/benchmarks.md)."""
     return asked or max(1, min(16, 3 * len(os.sched_getaffinity(0)) // 4))
 
 
@@ -212,21 +212,29 @@ class Writers:
         """Have the pieces of one slab written: all that are in it."""
         pieces = list(pieces)
         self._readers.update(piece.slab for piece in pieces)
+        # Who has become idle since the last step is not to look busy.
+        self._receive(self._writers, timeout=0)
         for piece in pieces:
-            index = piece.sample.index
-            writer = self._home.get(index) or min(self._writers, key=lambda one: one.rows)
-            self._home[index] = writer
-            began = time.monotonic()
-            while writer.pieces >= PIECES:
-                self._receive([writer])
-            self.waited_seconds += time.monotonic() - began
+            writer = self._writer_for(piece.sample.index)
             writer.pieces += 1
             writer.rows += piece.rows
-            writer.samples.add(index)
+            writer.samples.add(piece.sample.index)
             try:
                 writer.connection.send(piece)
             except OSError:
                 self._receive([writer])
+
+    def _writer_for(self, index: int) -> _Writer:
+        """The writer that has the sample already, else the one with the least to do; waits until there is room."""
+        began = time.monotonic()
+        while True:
+            allowed = [self._home[index]] if index in self._home else self._writers
+            free = [writer for writer in allowed if writer.pieces < PIECES]
+            if free:
+                self.waited_seconds += time.monotonic() - began
+                return self._home.setdefault(index, min(free, key=lambda one: one.rows))
+            # Of all: were only one writer heard, it alone would look idle, and get everything.
+            self._receive(self._writers)
 
     def finished(self, wait: bool = False) -> list[Entry]:
         """Entries of the samples finished since the last call; with ``wait``, of all that were given."""

@@ -51,11 +51,13 @@ def stream(
     executor.collective_rpc("_reset_capture")
     at_once = generator.vllm_config.scheduler_config.max_num_seqs
     source = iter(sequences)
+    # A tokenizer takes longer to answer this than a request takes to be made.
+    end = generator.tokenizer.eos_token_id
     ahead: deque[tuple[Any, Any]] = deque()
     try:
         while True:
             while len(scheduler.waiting) < at_once and (entry := next(source, None)):
-                scheduler.add_request(_request(generator, *entry))
+                scheduler.add_request(_request(generator, end, *entry))
             if len(ahead) < AHEAD and scheduler.has_requests():
                 scheduled = scheduler.schedule()
                 tokens = scheduled.total_num_scheduled_tokens
@@ -85,7 +87,7 @@ def stream(
                 reply.result()
 
 
-def _request(generator: Any, name: str, token_ids: list[int]) -> Request:
+def _request(generator: Any, end: int | None, name: str, token_ids: list[int]) -> Request:
     config = generator.vllm_config.model_config
     vocabulary = config.get_vocab_size()
     # One position is kept for the token that a prefill samples.
@@ -97,6 +99,6 @@ def _request(generator: Any, name: str, token_ids: list[int]) -> Request:
         prompt_token_ids=token_ids,
         sampling_params=SamplingParams(max_tokens=1, temperature=0.0),
         pooling_params=None,
-        eos_token_id=generator.tokenizer.eos_token_id,
+        eos_token_id=end,
         arrival_time=0.0,
     )
