@@ -25,9 +25,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from extract_stages import SECONDS, STAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # hidden size, intermediate size, layers, heads, key/value heads
 SHAPES = {
@@ -138,7 +141,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Measure and print a table and one line of JSON."""
+    """Measure and print a table, each line as it is known, and one line of JSON."""
     if "--stage" in sys.argv:
         name, out = sys.argv[-2:]
         given = argparse.Namespace(**json.load(sys.stdin))
@@ -155,12 +158,18 @@ def main() -> int:
         if given.shape:
             given.checkpoint = str(Path(homes[0]) / "model")
             make_checkpoint(given.shape, Path(given.checkpoint))
-        report(measure(given, names))
+        found = settle(given)
+        print(heading(found), flush=True)
+        found["rows"] = []
+        for row in measure(given, names):
+            print(line(row), flush=True)
+            found["rows"].append(row)
+        print("\n" + json.dumps(found))
     return 0
 
 
-def measure(given: argparse.Namespace, names: dict[str, str | None]) -> dict[str, Any]:
-    """All stages, and what their numbers mean together. ``names`` are the targets as they were asked for."""
+def settle(given: argparse.Namespace) -> dict[str, Any]:
+    """Fill in what was left open; return what all rows have in common."""
     from aerie_host.writers import worker_count
 
     config = json.loads((Path(given.checkpoint) / "config.json").read_text(encoding="utf-8"))
@@ -171,27 +180,28 @@ def measure(given: argparse.Namespace, names: dict[str, str | None]) -> dict[str
     per_token = 2 * config["hidden_size"] * len(given.layers) + 16
     free = min(shutil.disk_usage(Path(target).parent).free for target in given.target)
     given.most_tokens = int(min(MOST_BYTES, 0.4 * free) / per_token)
-    rows, extraction = [], {}
+    return {
+        "model": given.shape or given.checkpoint,
+        "layers": given.layers,
+        "hidden": config["hidden_size"],
+        "tensor_parallel": given.tensor_parallel,
+        "cores": len(os.sched_getaffinity(0)),
+    }
+
+
+def measure(given: argparse.Namespace, names: dict[str, str | None]) -> Iterator[dict[str, Any]]:
+    """All stages, and what their numbers mean together. ``names`` are the targets as they were asked for."""
     for step_tokens in given.step_tokens:
         stage = argparse.Namespace(**{**vars(given), "step_tokens": step_tokens})
         stage.plan = run_stage("plain", stage)
-        extraction = run_stage("extraction", stage)
-        for row in extraction["rows"]:
+        for row in run_stage("extraction", stage)["rows"]:
             one = {"step_tokens": step_tokens, **stage.plan[row["lengths"]], **row}
             one["target"] = names[row["target"]] or "temporary folder"
             total = min(one["bytes"], int(8e9))
             one["write_bytes_per_s"] = measure_write(row["target"], one.pop("sizes"), total, one["writers"])
             one["write"] = one["write_bytes_per_s"] / one["bytes"] * one["tokens"]
             one["limit"] = min(one["plain"], one["write"])
-            rows.append(one)
-    return {
-        "model": given.shape or given.checkpoint,
-        "layers": extraction["layers"],
-        "hidden": extraction["hidden"],
-        "tensor_parallel": given.tensor_parallel,
-        "cores": len(os.sched_getaffinity(0)),
-        "rows": rows,
-    }
+            yield one
 
 
 COLUMNS = (
@@ -200,18 +210,20 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def report(found: dict[str, Any]) -> None:
-    """A table for people, a line for programs."""
-    print(
+def heading(found: dict[str, Any]) -> str:
+    """What was measured, and the head of the table."""
+    return (
         f"{found['model']}: hidden {found['hidden']}, layers {found['layers']}, tensor parallel "
-        f"{found['tensor_parallel']}, {found['cores']} cores; tokens/s\n"
+        f"{found['tensor_parallel']}, {found['cores']} cores; tokens/s\n\n"
+        f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}"
     )
-    print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
-    for row in found["rows"]:
-        print(
-            f"| {row['step_tokens']:,} | {row['lengths']} | {row['target']} | {row['writers']} "
-            f"| {row['plain']:,.0f} | {row['generate']:,.0f} | {row['files']:,.0f} "
-            f"| {row['write']:,.0f} ({row['write_bytes_per_s'] / 1e9:.2f} GB/s) | {row['files'] / row['plain']:.2f} "
-            f"| {row['files'] / row['limit']:.2f} | {row['waited_for_writers']:.1f} of {row['seconds']:.1f} s |"
-        )
-    print("\n" + json.dumps(found))
+
+
+def line(row: dict[str, Any]) -> str:
+    """One line of the table."""
+    return (
+        f"| {row['step_tokens']:,} | {row['lengths']} | {row['target']} | {row['writers']} "
+        f"| {row['plain']:,.0f} | {row['generate']:,.0f} | {row['files']:,.0f} "
+        f"| {row['write']:,.0f} ({row['write_bytes_per_s'] / 1e9:.2f} GB/s) | {row['files'] / row['plain']:.2f} "
+        f"| {row['files'] / row['limit']:.2f} | {row['waited_for_writers']:.1f} of {row['seconds']:.1f} s |"
+    )

@@ -6,6 +6,7 @@ import functools
 import itertools
 import random
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,7 @@ def measure_plain(given: argparse.Namespace) -> dict[str, Any]:
         tokens = int(min(rate * SECONDS, given.most_tokens)) if not given.tokens else given.tokens
         tokens = max(tokens, 2 * given.step_tokens)
         found[lengths] = {"tokens": tokens, "plain": run(lengths, tokens, 3)}
+        print(f"{lengths}, plain prefill: {found[lengths]['plain']:,.0f} tokens/s", file=sys.stderr)
     return found
 
 
@@ -107,7 +109,7 @@ def measure_extraction(given: argparse.Namespace) -> dict[str, Any]:
     writers.warm_up()
     generator = load_extraction(given)
     layers = generator.layer_ids
-    found: dict[str, Any] = {"layers": layers, "hidden": generator.slabs.hidden, "rows": []}
+    found: dict[str, Any] = {"rows": []}
     try:
         for lengths in given.lengths:
             tokens = given.plan[lengths]["tokens"]
@@ -122,6 +124,8 @@ def measure_extraction(given: argparse.Namespace) -> dict[str, Any]:
                 sizes = [path.stat().st_size for path in sorted(Path(target).glob("data_*.pt"))[:64]]
                 row = {"lengths": lengths, "target": target, "writers": count, "generate": generate, "sizes": sizes}
                 found["rows"].append({**row, **one})
+                # Where a later one fails, this is what there is.
+                print(f"{lengths} to {target}, {count} writers: {one['files']:,.0f} tokens/s", file=sys.stderr)
     finally:
         generator.executor.shutdown()
     return found
