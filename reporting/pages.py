@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import os
@@ -247,5 +248,10 @@ def try_write(report: dict[str, Any], folder: Path) -> str:
 
 
 if __name__ == "__main__":  # python -m reporting.pages var/reports/latest/report.json: the pages of an earlier run
-    source = Path(sys.argv[1])
-    print(*write(json.loads(source.read_text(encoding="utf-8")), source.parent), sep="\n")
+    arguments = argparse.ArgumentParser(prog="python -m reporting.pages", description=__doc__)
+    arguments.add_argument("report", type=Path, help="a report.json; its pages are written beside it")
+    source = arguments.parse_args().report
+    try:
+        print(*write(json.loads(source.read_text(encoding="utf-8")), source.parent), sep="\n")
+    except (OSError, ValueError) as error:
+        sys.exit(f"{source}: {error}")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from aerie_host.folder import Entry
     from aerie_host.samples import Sample
 
-# Sequences keep their places until the reply to their step is read, and two steps are under way: half of these make one,
-# so that samples of 32 tokens fill a step of 8,192. With places for one step alone, every second one would be empty.
+# Sequences keep their places until the reply to their step is read, and two steps are under way: half of these make
+# one, so that samples of 32 tokens fill a step of 8,192. With places for one step alone every second would be empty.
 SEQUENCES = 512
 
 
