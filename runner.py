@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 CHECKOUT = Path(__file__).resolve().parent
+# Characters of a malformed value that are repeated.
+SHOWN = 24
 VENV_PYTHON = CHECKOUT / ".venv" / "bin" / "python"
 
 
@@ -72,13 +74,15 @@ def existing(path: str, what: str) -> str:
 
 def refuse_malformed(value: str) -> None:
     """End on a value of `-e` that Ansible would take for nothing, or blame on the inventory."""
+    # The beginning names it; the rest may be a password.
+    shown = value if len(value) <= SHOWN else f"{value[:SHOWN]}..."
     if value.startswith("{"):
         try:
             yaml.safe_load(value)
         except yaml.YAMLError:
-            complain(f"could not run: -e {value!r} is neither JSON nor YAML")
+            complain(f"could not run: -e {shown!r} is neither JSON nor YAML")
     elif not value.startswith("@") and "=" not in value:
-        complain(f"-e {value!r}: wanted key=value, JSON, or @file")
+        complain(f"-e {shown!r}: wanted key=value, JSON, or @file")
 
 
 def extra_variables(values: Sequence[str]) -> list[str]:

@@ -122,7 +122,12 @@ class ActionModule(ActionBase):
             got = self._execute_module(module_name="vllm_wheel", module_args=given, task_vars=task_vars)
             if got.get("failed"):
                 raise AnsweredError(got)
-            return wheel_record.Known(str(got["version"]), str(got["sha256"]))
+            version, sha256 = str(got["version"]), str(got["sha256"])
+            if not wheel.SHA256.fullmatch(sha256) or "*" in version:
+                # What Ansible hides it hides everywhere.
+                found = f"version {version}, sha256 {sha256}: a password of the inventory is a part of them"
+                raise AnsweredError(answer("fail", found, "what is to be recorded", "change that password"))
+            return wheel_record.Known(version, sha256)
 
         known = wheel_record.settle(record, source, trust, fetch, bool(self._task.check_mode))
         if known is None:

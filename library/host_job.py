@@ -51,10 +51,12 @@ stderr: {description: The end of the log, type: str, returned: failure}
 log_path: {description: The whole log, type: str, returned: always}
 """
 
+import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible.module_utils.aerie import secrets
 from ansible.module_utils.aerie.host_jobs import HostJob, HostJobError
 from ansible.module_utils.aerie.host_run import missing
 
@@ -88,7 +90,7 @@ def main() -> None:
             "payload": {"type": "path"},
             "command": {"type": "str", "default": "extract"},
             "spec": {"type": "dict", "default": {}},
-            "environment": {"type": "dict", "default": {}},
+            "environment": {"type": "dict", "default": {}, "no_log": True},
             "wait": {"type": "int", "default": 10},
             "plan_timeout": {"type": "int", "default": 3600},
         },
@@ -96,6 +98,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
+    secrets.hide(module, given["environment"], os.environ)
     job = HostJob(given["job_dir"])
     try:
         if given["state"] == "started":

@@ -39,8 +39,11 @@ msg: {description: One line on what was found or done, type: str, returned: alwa
 stderr: {description: The end of the command's log, type: str, returned: failure}
 """
 
+import os
+
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible.module_utils.aerie import secrets
 from ansible.module_utils.aerie.host_run import command_line, missing, run_environment, run_program
 
 
@@ -52,12 +55,13 @@ def main() -> None:
             "payload": {"type": "path", "required": True},
             "command": {"type": "str", "required": True},
             "spec": {"type": "dict", "required": True},
-            "environment": {"type": "dict", "default": {}},
+            "environment": {"type": "dict", "default": {}, "no_log": True},
             "timeout": {"type": "int", "default": 3600},
         },
         supports_check_mode=True,
     )
     given = module.params
+    secrets.hide(module, given["environment"], os.environ)
     absent = missing(given["python"], given["payload"])
     if absent:
         if module.check_mode:

@@ -59,6 +59,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible.module_utils.aerie import secrets
 from ansible.module_utils.aerie.checks import Checks, finish
 from ansible.module_utils.aerie.environment import bundle, tool, wheel, wheel_record
 from ansible.module_utils.aerie.environment.network import FetchError
@@ -168,14 +169,15 @@ def main() -> None:
             "glibc": {"type": "str", "required": True},
             "machine": {"type": "str", "required": True},
             "model": {"type": "path", "default": ""},
-            "environment": {"type": "dict", "default": {}},
-            "wheel": {"type": "dict", "default": {}},
+            "environment": {"type": "dict", "default": {}, "no_log": True},
+            "wheel": {"type": "dict", "default": {}, "no_log": True},
             "wheel_record": {"type": "path", "default": ""},
             "trust_first_download": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
     given, checks, folder = module.params, Checks(), Path(module.params["path"])
+    secrets.hide(module, given["environment"], os.environ, *secrets.addresses_of(given["wheel"]))
     facts = {name: given[name] for name in ("stack", "python", "glibc", "machine", "model")}
     changed = True
     try:

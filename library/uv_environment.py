@@ -76,11 +76,13 @@ moves: {description: 'Distributions added, removed and changed', type: dict, ret
 aerie: {description: Section C(environment) of the report, type: dict, returned: always}
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible.module_utils.aerie import secrets
 from ansible.module_utils.aerie.checks import Checks, finish
 from ansible.module_utils.aerie.environment import build, locked, tool, wheel, wheel_fits
 from ansible.module_utils.aerie.environment.bundle import BundleError
@@ -219,10 +221,10 @@ def main() -> None:
             "replace": {"type": "bool", "default": False},
             "keep": {"type": "int", "default": 2},
             "may_move": {"type": "bool", "default": False},
-            "environment": {"type": "dict", "default": {}},
+            "environment": {"type": "dict", "default": {}, "no_log": True},
             "vllm_distribution": {"type": "str", "default": "vllm"},
             "allowed": {"type": "list", "elements": "str", "default": []},
-            "wheel": {"type": "dict", "default": {}},
+            "wheel": {"type": "dict", "default": {}, "no_log": True},
             "wheel_record": {"type": "path"},
             "trust_first_download": {"type": "bool", "default": False},
             "lock_text": {"type": "str"},
@@ -232,6 +234,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
+    secrets.hide(module, given["environment"], os.environ, *secrets.addresses_of(given["wheel"]))
     if not given["lock_text"]:
         module.fail_json(msg="uv_environment: its action plugin has not read the lock; see ansible.cfg")
     demand = build.Demand(

@@ -37,6 +37,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible.module_utils.aerie import secrets
 from ansible.module_utils.aerie.checks import Checks, finish
 from ansible.module_utils.aerie.environment import tool, wheel
 from ansible.module_utils.aerie.environment.network import FetchError
@@ -46,12 +47,13 @@ def main() -> None:
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
-            "source": {"type": "dict", "required": True},
+            "source": {"type": "dict", "required": True, "no_log": True},
             "home": {"type": "path", "required": True},
-            "environment": {"type": "dict", "default": {}},
+            "environment": {"type": "dict", "default": {}, "no_log": True},
         },
     )
     given = module.params
+    secrets.hide(module, given["environment"], os.environ, *secrets.addresses_of(given["source"]))
     added = {name: str(value) for name, value in given["environment"].items()}
     try:
         source = wheel.source_of(given["source"])

@@ -19,7 +19,7 @@ TIMEOUT = 30.0
 HEAD = 60
 FALSE = ("", "0", "false", "no", "off")
 # What an address may hold that is for no report: a name and a password, and the parameters of a signed one.
-SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=\.whl\?)[^\s:,;]+")
+SECRET = re.compile(r"(?<=://)[^/\s]+(?=@)|(?<=\.whl\?)\S+?(?=[:,;]?(?:\s|$))")
 
 
 class FetchError(Exception):

@@ -175,6 +175,13 @@ def test_usage_ends_with_two_and_a_reason(run: Run, arguments: list[str]) -> Non
     assert "runner.py: " in done.stderr
 
 
+def test_a_password_in_a_malformed_value_is_not_repeated(run: Run) -> None:
+    done = run("-i", "one.json", "-e", '{"ml_env_uv_environment": {"HTTPS_PROXY": "http://joe:hush@h"}')
+    assert "neither JSON nor YAML" in done.stderr
+    assert "ml_env_uv" in done.stderr
+    assert "hush" not in done.stderr + done.stdout
+
+
 def test_reason_of_an_early_end_is_told(run: Run) -> None:
     done = run("-i", "one.json", "--limit", "nobody")
     assert "no hosts to target" in done.stdout

@@ -7,6 +7,7 @@ class AnsibleModule:
     check_mode: bool
     _diff: bool
     tmpdir: str
+    no_log_values: set[str]
     def __init__(
         self,
         argument_spec: Mapping[str, Mapping[str, Any]],
