@@ -47,6 +47,7 @@ python: {description: Path of the Python that fits, type: str, returned: success
 aerie: {description: Section C(gates) of the report, type: dict, returned: always}
 """
 
+import os
 import shutil
 import time
 from pathlib import Path
@@ -85,7 +86,10 @@ def judge_gpus(module: AnsibleModule, checks: Checks, headers: bool) -> tuple[li
         ended = gpu.end_leftovers(checks, told.processes, module.check_mode)
         told = nvidia.gather() if ended else told
     weights = space.checkpoint_bytes(Path(plan["model"]))
-    share, devices = float(plan.get("gpu_memory_utilization") or 0.9), str(plan.get("devices", gpu.ALL))
+    share, devices = float(plan.get("gpu_memory_utilization") or 0.9), str(plan.get("devices", gpu.UNSET))
+    if devices == gpu.UNSET:
+        # The job gets what this user's environment has.
+        devices = os.environ.get("CUDA_VISIBLE_DEVICES", gpu.UNSET)
     asked = gpu.Plan(int(plan.get("tensor_parallel") or 1), share, weights, devices)
     gpu.judge(checks, told, stack, asked)
     compiler = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang") or ""

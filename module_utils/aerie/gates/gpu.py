@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -23,8 +24,8 @@ NAMES = ("driver", "compute capability", "number of GPUs", "GPU memory", "GPU me
 # What the engine needs beside the weights: CUDA context, activations, a small KV cache.
 BESIDE_WEIGHTS = 4_000_000_000
 ALLOW = "gpu_host_end_leftovers: true"
-# The job is shown every GPU.
-ALL = "all"
+# CUDA_VISIBLE_DEVICES is not set: the job is shown every GPU. CUDA itself takes "all" for none.
+UNSET = "unset"
 # Seconds that a left-over worker has to let go of its GPU before it is killed.
 GRACE = 10.0
 
@@ -36,7 +37,7 @@ class Plan(NamedTuple):
     utilization: float
     weights: int
     # CUDA_VISIBLE_DEVICES of its process.
-    devices: str = ALL
+    devices: str = UNSET
 
 
 def not_applicable(checks: Checks) -> None:
@@ -63,23 +64,23 @@ def judge(checks: Checks, told: Report, stack: dict[str, Any], plan: Plan) -> No
 
 
 def visible(gpus: list[Gpu], devices: str) -> list[Gpu]:
-    """The GPUs that CUDA shows a job: by number or by how a UUID begins, in that order, up to a word that is none."""
-    if devices == ALL:
+    """The GPUs that a job is shown and can use, in the order of the variable.
+
+    As CUDA reads it: up to a word that is no number of a GPU, and none at all where one stands twice. CUDA would take a
+    UUID too, which vLLM 0.16 does not.
+    """
+    if devices == UNSET:
         return gpus
-    seen: list[Gpu] = []
-    for name in map(str.strip, devices.split(",")):
-        meant = [gpu for gpu in gpus if name and (name == str(gpu.number) or gpu.uuid.startswith(name))]
-        if len(meant) != 1 or meant[0] in seen:
-            break
-        seen += meant
-    return seen
+    numbered = {str(gpu.number): gpu for gpu in gpus}
+    names = list(itertools.takewhile(numbered.__contains__, map(str.strip, devices.split(","))))
+    return [numbered[name] for name in names] if len(set(names)) == len(names) else []
 
 
 def _number(checks: Checks, told: Report, seen: int, plan: Plan) -> None:
     found, remedy = str(seen), "lower hidden_states_tensor_parallel_size, or use a host with more GPUs"
-    if plan.devices != ALL:
+    if plan.devices != UNSET:
         found = f"{seen} of {len(told.gpus)}, by CUDA_VISIBLE_DEVICES={plan.devices}"
-        remedy = f"correct it in hidden_states_job_environment, or {remedy}"
+        remedy = f"correct it in hidden_states_job_environment (numbers, each once; vLLM reads no UUID), or {remedy}"
     broken = bool(told.gpus and told.problem)
     if broken:
         found, remedy = f"{found}, and {told.problem}", "have the GPU that answers no numbers reset or taken out"

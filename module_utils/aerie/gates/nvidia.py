@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ GPU_COLUMNS = (
     "persistence_mode",
 )  # fmt: skip
 PROCESS_COLUMNS = ("gpu_uuid", "pid", "process_name", "used_memory")
+PROCESS_LINE = re.compile(r"^(\S+), *(\d+), *(.*?) *$", re.MULTILINE)
 MIB = 1024 * 1024
 
 
@@ -68,8 +70,16 @@ def parse_gpus(text: str) -> list[Gpu]:
 
 
 def parse_processes(text: str) -> list[Process]:
-    """Processes from `--query-compute-apps` with our columns, csv without head and units."""
-    return [Process(r[0], int(r[1]), r[2], _mib(r[3])) for r in _rows(text, PROCESS_COLUMNS) if r[1].isdigit()]
+    """Processes from `--query-compute-apps` with our columns, csv without head and units.
+
+    A name may hold what separates columns, and even lines: whoever holds a GPU is listed all the same.
+    """
+    found = []
+    for gpu, pid, rest in PROCESS_LINE.findall(text):
+        name, comma, used = rest.rpartition(", ")
+        told = bool(comma) and (used.isdigit() or used.startswith("["))
+        found.append(Process(gpu, int(pid), name if told else rest, _mib(used) if told else 0))
+    return found
 
 
 def query(columns: tuple[str, ...], what: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import yaml
 from ansible.module_utils.aerie import processes
 from ansible.module_utils.aerie.checks import Checks
 from ansible.module_utils.aerie.gates import gpu, nvidia
+from library import host_gates
 
 RECORDED = Path(__file__).parent / "recorded"
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,7 +28,7 @@ def recorded(name: str) -> nvidia.Report:
 
 
 def judged(
-    told: nvidia.Report, tensor_parallel: int = 1, weights: int = 0, devices: str = gpu.ALL
+    told: nvidia.Report, tensor_parallel: int = 1, weights: int = 0, devices: str = gpu.UNSET
 ) -> dict[str, dict[str, Any]]:
     checks = Checks()
     gpu.judge(checks, told, STACK, gpu.Plan(tensor_parallel, 0.9, weights, devices))
@@ -47,13 +49,16 @@ def test_recorded_h200_is_fit() -> None:
 @pytest.mark.parametrize(
     ("devices", "numbers"),
     [
-        ("all", list(range(8))), ("", []), ("3", [3]), ("7, 0", [7, 0]), ("1,-1,2", [1]), ("8,1", []), ("2,2,3", [2]),
-        ("GPU-", []), ("{uuid},0", [5, 0]), ("{begin},nonsense,0", [5]),
+        ("unset", list(range(8))), ("", []), ("3", [3]), ("7, 0", [7, 0]), ("1,-1,2", [1]), ("8,1", []), ("-1", []),
+        # CUDA shows none where one stands twice, and takes a word for the end.
+        ("2,2,3", []), ("0,0", []), ("0,1,x,1", [0, 1]), ("all", []), ("GPU", []), ("GPU-", []),
+        # vLLM 0.16 ends with "invalid literal for int()" on anything but numbers.
+        ("{uuid}", []), ("{uuid},0", []), ("0,{uuid}", [0]), ("MIG-{uuid}", []),
     ],
 )  # fmt: skip
 def test_a_job_is_shown_the_gpus_that_cuda_makes_of_the_variable(devices: str, numbers: list[int]) -> None:
     gpus = recorded("rtx_pro_6000_x8").gpus
-    text = devices.format(uuid=gpus[5].uuid, begin=gpus[5].uuid[:-1])
+    text = devices.format(uuid=gpus[5].uuid)
     assert [one.number for one in gpu.visible(gpus, text)] == numbers
 
 
@@ -67,7 +72,27 @@ def test_only_the_gpus_that_the_job_is_shown_are_judged() -> None:
     few = judged(told, 4, devices="4,5")
     assert failed(few) == {"number of GPUs"}
     assert few["number of GPUs"]["found"] == "2 of 8, by CUDA_VISIBLE_DEVICES=4,5"
+    # One GPU alone is named by any beginning of its UUID, and still vLLM reads no UUID.
+    for devices in ("0,0", "GPU", recorded("h200").gpus[0].uuid):
+        assert "number of GPUs" in failed(judged(recorded("h200"), devices=devices))
     assert "hidden_states_job_environment" in few["number of GPUs"]["remedy"]
+
+
+@pytest.mark.parametrize(("given", "shown"), [({}, "0,0"), ({"devices": "unset"}, "0,0"), ({"devices": "0"}, "")])
+def test_the_host_s_own_variable_counts_where_the_inventory_has_none(
+    given: dict[str, str], shown: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f'#!/bin/sh\ncase "$1" in --query-gpu*) cat {RECORDED}/h200.gpus.csv;; esac\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,0")
+    checks = Checks()
+    parameters = {"stack": STACK, "plan": {"model": str(tmp_path), **given}, "end_leftovers": False}
+    host_gates.judge_gpus(SimpleNamespace(params=parameters), checks, True)  # type: ignore[arg-type]
+    (number,) = (check for check in checks.as_list() if check["name"] == "number of GPUs")
+    assert number["status"] == ("fail" if shown else "pass")
+    assert shown in number["found"]
 
 
 def test_recorded_h200_too_small_for_the_weights() -> None:
@@ -140,6 +165,18 @@ def test_only_what_a_killed_job_of_ours_left_is_ended_when_allowed(tmp_path: Pat
         finally:
             one.kill()
     assert gone == (main == "dead" and not check_mode)
+
+
+@pytest.mark.parametrize("name", ["/opt/run, fast/python3", "a, 12", "odd\nname", "x, [y]", "[Not Found]", ""])
+def test_a_foreign_process_of_any_name_is_listed(name: str) -> None:
+    gpus, processes = ((RECORDED / f"h200_foreign.{what}.csv").read_text() for what in ("gpus", "processes"))
+    told = nvidia.report(gpus, processes.replace("python3", name))
+    (one,) = told.processes
+    assert (one.pid, one.name) == (427, name.split("\n")[0])
+    assert one.used == (0 if "\n" in name else 43434 * 1024 * 1024)
+    check = judged(told)["GPU memory in use"]
+    assert "GPU 0 pid 427 " in check["found"]
+    assert "does not see" not in check["found"]
 
 
 def test_recorded_memory_in_use_by_nobody_visible_is_refused() -> None:
