@@ -268,16 +268,22 @@ def parse_row(row: Row, unit: str, tally: Tally) -> Conversation | TokenRow | Sk
 
 
 class Data:
-    """A data file, or a shard of it: iterating gives every row that is not blank, in order."""
+    """A data file, or a shard of it: iterating gives every row that is not blank, in order.
 
-    def __init__(self, path: Path, shard: Shard = WHOLE) -> None:
+    ``first``: how many of the first rows of the file, before it is divided; 0 for all.
+    """
+
+    def __init__(self, path: Path, shard: Shard = WHOLE, first: int = 0) -> None:
         self.rows = Rows(path)
         self.shard = shard
+        self.first = first
         self.tally = Tally()
 
     def __iter__(self) -> Iterator[Conversation | TokenRow | Skipped]:
         seen, first = 0, ""
         for row in self.rows.read(self.shard):
+            if self.first and row.place >= self.first:
+                break
             entry = parse_row(row, self.rows.unit, self.tally)
             seen, first = seen + 1, first or str(entry)
             if seen == ROWS_OF_NO_SHAPE:

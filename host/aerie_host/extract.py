@@ -71,7 +71,7 @@ def _plan(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Ou
 
 def read_samples(job: ExtractionJob, watch: Watch) -> Inputs:
     """Encode the data; ``JobError`` when more rows give no sample than may."""
-    data = Data(job.data, job.shard)
+    data = Data(job.data, job.shard, job.max_samples)
     encoders: list[Encoder] = []
 
     def encoder() -> Encoder:
@@ -84,7 +84,7 @@ def read_samples(job: ExtractionJob, watch: Watch) -> Inputs:
 
     vocabulary = job.facts.vocab_size
     limits = Limits(job.max_length, job.on_too_long, vocabulary)
-    prepared = prepare(watch.each(READING, data), encoder, limits, job.max_samples)
+    prepared = prepare(watch.each(READING, data), encoder, limits)
     if len(prepared.skipped) > job.max_skipped:
         raise JobError(
             f"{job.data}: {len(prepared.skipped)} {data.rows.unit}s give no sample, at most {job.max_skipped} may: "

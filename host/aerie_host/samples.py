@@ -177,9 +177,8 @@ def prepare(
     entries: Iterable[Conversation | TokenRow | Skipped],
     encoder: Callable[[], Encoder],
     limits: Limits,
-    max_samples: int = 0,
 ) -> Prepared:
-    """Turn entries into samples, at most those of the first ``max_samples`` rows of the data (0: all).
+    """Turn entries into samples.
 
     ``encoder`` is called for conversations only: token ids need no tokenizer. Raises ``JobError`` naming the rows when
     one is too long and ``on_too_long`` is ``error``.
@@ -187,8 +186,6 @@ def prepare(
     done = Prepared()
     too_long: list[Skipped] = []
     for entry in entries:
-        if max_samples and entry.index >= max_samples:
-            break
         if isinstance(entry, Skipped):
             done.skipped.append(entry)
             continue

@@ -123,5 +123,8 @@ def test_a_sample_whose_answer_was_cut_off_has_nothing_to_train_on():
 
 
 def test_at_most_the_first_samples_are_taken(data):
-    done = prepare(Data(data), chatml, Limits(512), 2)
+    rows = Data(data, first=2)
+    done = prepare(rows, chatml, Limits(512))
     assert [sample.index for sample in done.samples] == [0, 1]
+    # Nor is anything said of the others.
+    assert rows.description == "JSON lines: 2 OpenAI messages"
