@@ -162,10 +162,8 @@ def _run_model(job: ExtractionJob, folder: Folder, todo: list[Sample], watch: Wa
 
 def _work(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Outcome:
     """Everything after the folder is held."""
-    cleared = 0
-    if job.overwrite:
-        cleared = folder.clear()
-    resume.refuse_other_inputs(folder, fingerprint)
+    if not job.overwrite:
+        resume.refuse_other_inputs(folder, fingerprint)
     leftovers = folder.drop_temporaries()
     progress = Progress(job.progress or folder.state / "progress.json", job.prometheus)
     watchdog = Watchdog(_give_up)
@@ -177,14 +175,18 @@ def _work(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Ou
     finally:
         watchdog.rest()
     progress.phase("finished")
-    outcome.data.update(leftovers_removed=len(leftovers), overwritten=cleared)
+    outcome.data.update(leftovers_removed=len(leftovers))
     return outcome
 
 
 def _write_samples(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any], watch: Watch) -> Outcome:
     """Read the data, keep what is there of it, extract the rest, and say what is there now."""
     inputs = read_samples(job, watch)
-    prepared = inputs.prepared
+    prepared, cleared = inputs.prepared, 0
+    if job.overwrite:
+        # Not before the data gave samples, and nothing else stops the job.
+        resume.refuse_foreign_files(folder)
+        cleared = folder.clear()
     resume.refuse_foreign_files(folder, {sample.index for sample in prepared.samples})
     write_json(folder.fingerprint, fingerprint)
     kept = resume.keep_good(folder, watch.each(CHECKING, prepared.samples))
@@ -203,7 +205,9 @@ def _write_samples(job: ExtractionJob, folder: Folder, fingerprint: dict[str, An
     if not checks.failed:
         write_json(folder.manifest, make_manifest(job, fingerprint, inputs, entries))
     data = report_data(job, inputs, entries, done)
-    data.update(fingerprint=fingerprints.digest(fingerprint), kept=len(kept.entries), redone=kept.redone)
+    data.update(
+        fingerprint=fingerprints.digest(fingerprint), kept=len(kept.entries), redone=kept.redone, overwritten=cleared
+    )
     tokens = sum(entry.length for entry in done.entries)
     message = f"{len(done.entries):,} samples, {tokens:,} tokens extracted"
     if done.seconds:

@@ -53,6 +53,11 @@ def _lock_at_once(stream: TextIO) -> bool:
     return True
 
 
+def _is_folder(path: Path) -> bool:
+    # A link to one is replaced as a file is.
+    return path.is_dir() and not path.is_symlink()
+
+
 def _gone(pid: str) -> bool:
     """Whether the process with this number has ended, and may only wait to be reaped."""
     try:
@@ -148,15 +153,24 @@ class Folder:
             Path(root) / name for root, _folders, names in os.walk(self.path) for name in names if self.takes(name)
         )
 
-    def foreign_files(self, indices: set[int]) -> list[str]:
-        """Names that training would take but that are none of the samples with these indices."""
+    def foreign_files(self, indices: set[int] | None = None) -> list[str]:
+        """Names that training would take but that are none of the samples with these indices.
+
+        Without indices: none of what ``clear`` removes.
+        """
         foreign = []
         for path in self.training_files():
             name = path.relative_to(self.path).as_posix()
             match = SAMPLE_NAME.fullmatch(name)
-            if match is None or int(match[1]) not in indices or name != self.sample(int(match[1])).name:
+            ours = match and (indices is None or (int(match[1]) in indices and name == self.sample(int(match[1])).name))
+            if not ours:
                 foreign.append(name)
         return foreign
+
+    def in_the_way(self, indices: set[int] | None = None) -> list[str]:
+        """Names of samples with these indices (None: any) that folders have."""
+        found = [(path.name, SAMPLE_NAME.fullmatch(path.name)) for path in self.path.glob("data_*") if _is_folder(path)]
+        return sorted(name for name, match in found if match and (indices is None or int(match[1]) in indices))
 
     def drop_temporaries(self) -> list[str]:
         """Remove what an interrupted run left unfinished; return the names."""

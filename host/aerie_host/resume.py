@@ -43,8 +43,14 @@ def refuse_other_inputs(folder: Folder, fingerprint: dict[str, Any]) -> None:
         )
 
 
-def refuse_foreign_files(folder: Folder, indices: set[int]) -> None:
-    """``JobError`` when training would read files there that are no samples of this job. They are never removed."""
+def refuse_foreign_files(folder: Folder, indices: set[int] | None = None) -> None:
+    """``JobError`` when training would read files there that are no samples of this job. They are never removed.
+
+    Nor are folders that have the name of a sample. Without indices any sample counts as this job's: it is replaced.
+    """
+    if folders := folder.in_the_way(indices):
+        shown = ", ".join(folders[:10]) + (f" and {len(folders) - 10} more" if len(folders) > 10 else "")
+        raise JobError(f"{folder.path} holds folders that have names of samples: {shown}. Move them away")
     foreign = folder.foreign_files(indices)
     if foreign:
         shown = ", ".join(foreign[:10]) + (f" and {len(foreign) - 10} more" if len(foreign) > 10 else "")

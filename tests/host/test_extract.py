@@ -132,6 +132,51 @@ def test_foreign_files_stop_the_job_and_stay(extraction):
     assert (extraction.output / "data_99.pt").read_bytes() == b"mine"
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_with_the_name_of_a_sample_stops_the_job_before_the_model_is_loaded(extraction, overwrite):
+    (extraction.output / "data_3.pt" / "mine").mkdir(parents=True)
+    with pytest.raises(JobError, match=r"holds folders that have names of samples: data_3\.pt\. Move them away"):
+        extraction.run(overwrite=overwrite)
+    assert extraction.loads == []
+    assert (extraction.output / "data_3.pt" / "mine").is_dir()
+
+
+def lines_too_long(extraction):
+    return {"max_length": 20}, "samples are too long"
+
+
+def a_broken_line(extraction):
+    extraction.write_data(ANSWERS, extra="{")
+    return {}, "give no sample"
+
+
+def a_foreign_file(extraction):
+    (extraction.output / "notes.pt").write_bytes(b"mine")
+    return {}, r"not its samples: notes\.pt"
+
+
+def a_folder_in_the_way(extraction):
+    (extraction.output / "data_99.pt").mkdir()
+    return {}, r"names of samples: data_99\.pt"
+
+
+def metrics_that_cannot_be_written(extraction):
+    return {"prometheus_file": "/nowhere/aerie.prom"}, "cannot be written"
+
+
+@pytest.mark.parametrize(
+    "wrong", [lines_too_long, a_broken_line, a_foreign_file, a_folder_in_the_way, metrics_that_cannot_be_written]
+)
+def test_samples_are_not_removed_for_others_that_cannot_be_made(extraction, wrong):
+    extraction.run()
+    manifest, before = extraction.folder.manifest.read_bytes(), extraction.digests()
+    change, message = wrong(extraction)
+    with pytest.raises(JobError, match=message):
+        extraction.run(overwrite=True, **change)
+    assert extraction.digests().items() >= before.items()
+    assert extraction.folder.manifest.read_bytes() == manifest
+
+
 def nan(engine):
     engine.change_states = lambda states: states[1].__setitem__((3, 5), float("nan"))
 

@@ -112,6 +112,26 @@ def test_foreign_files_that_training_would_read_are_named(folder, name):
         resume.refuse_foreign_files(folder, {0, 1})
 
 
+def test_folders_with_the_names_of_samples_are_named(folder):
+    for name in ("data_3.pt", "data_7.pt", "data_8.safetensors", "data_x.pt", "old"):
+        (folder.path / name).mkdir()
+    (folder.path / "data_1.pt").symlink_to(folder.path / "old")
+    assert folder.in_the_way({1, 3, 4, 8}) == ["data_3.pt", "data_8.safetensors"]
+    assert folder.in_the_way() == ["data_3.pt", "data_7.pt", "data_8.safetensors"]
+    with pytest.raises(JobError, match=r"holds folders that have names of samples: data_3\.pt\. Move them away"):
+        resume.refuse_foreign_files(folder, {3, 4})
+    resume.refuse_foreign_files(folder, {4})
+
+
+def test_what_replacing_removes_is_not_foreign(folder):
+    for number in (0, 9):
+        write(folder, sample(number))
+    resume.refuse_foreign_files(folder)
+    (folder.path / "data_9.pt.pt").write_bytes(b"mine")
+    with pytest.raises(JobError, match=r"not its samples: data_9\.pt\.pt$"):
+        resume.refuse_foreign_files(folder)
+
+
 def test_overwriting_removes_samples_and_bookkeeping_and_nothing_else(folder):
     folder.append([write(folder, sample(n)) for n in range(3)])
     write_json(folder.manifest, {})
