@@ -7,6 +7,7 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
+from aerie_host.entries import Conversation, Message, Skipped, TokenRow
 from aerie_host.outcome import UsageError
 from aerie_host.rows import Row, Rows
 from aerie_host.shards import WHOLE, Shard
@@ -14,8 +15,6 @@ from aerie_host.shards import WHOLE, Shard
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-Message = dict[str, Any]
 
 # Names of ShareGPT and its kin on the left, what chat templates know on the right.
 ROLES = {
@@ -44,46 +43,6 @@ CONVERSATION_KEYS = {*SHAPE_KEYS, "system", "tools", *ID_KEYS}
 ROWS_OF_NO_SHAPE = 100
 
 
-@dataclasses.dataclass(frozen=True)
-class Origin:
-    """Where something comes from: its place in the data (0-based), its line or row number (1-based), and its id."""
-
-    index: int
-    line: int
-    id: str
-    unit: str = dataclasses.field(default="line", kw_only=True)
-
-    def without_sample(self, reason: str) -> Skipped:
-        """The same row, and why it gives no sample."""
-        return Skipped(self.index, self.line, self.id, reason, unit=self.unit)
-
-
-@dataclasses.dataclass(frozen=True)
-class Conversation(Origin):
-    """One conversation: messages, and the tools that they may use."""
-
-    messages: list[Message]
-    tools: list[dict[str, Any]] | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenRow(Origin):
-    """One row of token ids with its loss mask."""
-
-    input_ids: list[int]
-    loss_mask: list[int]
-
-
-@dataclasses.dataclass(frozen=True)
-class Skipped(Origin):
-    """A row that gives no sample, or not all of it, and why."""
-
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.unit} {self.line}" + (f" ({self.id})" if self.id else "") + f": {self.reason}"
-
-
 class _RefusedError(Exception):
     """The row gives no sample; the message says why."""
 
@@ -97,6 +56,7 @@ class Tally:
     unread_keys: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     unread_row_keys: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     without_mask: int = 0
+    empty_answers: int = 0
 
 
 def _content(value: Any) -> tuple[str, str]:
@@ -166,6 +126,11 @@ def _checked_message(turn: dict[str, Any], role: str, tally: Tally) -> Message:
         message["tool_calls"] = _tool_calls(calls)
     message.update({key: turn[key] for key in TEMPLATE_KEYS if isinstance(turn.get(key), str)})
     return message
+
+
+def _says_nothing(answer: Message) -> bool:
+    """Whether an answer is nothing but the end of its turn."""
+    return not (answer["content"].strip() or answer.get("reasoning_content", "").strip() or answer.get("tool_calls"))
 
 
 def _role(turn: Any, number: int, tally: Tally) -> str | None:
@@ -260,8 +225,10 @@ def parse_row(row: Row, unit: str, tally: Tally) -> Conversation | TokenRow | Sk
             if not isinstance(system, str) or messages[0]["role"] == "system":
                 raise _RefusedError("has a 'system' that is no text, or one in its messages as well")
             messages.insert(0, {"role": "system", "content": system})
-        if not any(message["role"] == "assistant" for message in messages):
+        answers = [message for message in messages if message["role"] == "assistant"]
+        if not answers:
             raise _RefusedError("no assistant message: nothing to train on")
+        tally.empty_answers += sum(map(_says_nothing, answers))
         return Conversation(row.place, row.number, name, messages, _tools(value.get("tools")), unit=unit)
     except _RefusedError as error:
         return Skipped(row.place, row.number, name, str(error), unit=unit)

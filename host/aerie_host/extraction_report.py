@@ -48,6 +48,7 @@ class Inputs:
             "unknown_roles": dict(tally.unknown_roles),
             "unread_keys": dict(tally.unread_keys),
             "unread_row_keys": dict(tally.unread_row_keys),
+            "empty_answers": tally.empty_answers,
             "reasoning_left_out": self.encoder.reasoning_left_out if self.encoder else 0,
             "skipped": [str(entry) for entry in self.prepared.skipped],
             "truncated": [str(entry) for entry in self.prepared.truncated],
@@ -131,6 +132,9 @@ def _input_checks(checks: Checks, job: ExtractionJob, inputs: Inputs) -> None:
     ):
         found = ", ".join(f"{key} ({count})" for key, count in sorted(counts.items()))
         checks.add(name, "warn" if counts else "pass", found or "none", "none", remedy if counts else "", file)
+    empty = tally.empty_answers
+    remedy = "of these the draft model learns to end at once: leave out their rows, unless it shall"
+    checks.add("answers that are empty", "warn" if empty else "pass", empty, 0, remedy if empty else "", file)
     left_out = inputs.encoder.reasoning_left_out if inputs.encoder else 0
     remedy = "give the tokenizer a chat template that renders it, if the draft model shall learn it"
     status = "warn" if left_out else "pass"

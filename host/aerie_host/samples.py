@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
-from aerie_host.conversations import Conversation, Message, Origin, Skipped, TokenRow
+from aerie_host.entries import Conversation, Message, Origin, Skipped, TokenRow
 from aerie_host.files import sha256_json
 from aerie_host.loss_mask import (
     TemplateRefusedError,

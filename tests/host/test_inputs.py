@@ -203,7 +203,7 @@ def test_what_the_data_is_and_what_was_not_read_of_it_is_reported(extraction):
     rows = [
         {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b", "mood": "fine"}], "score": 3},
         {"messages": [{"role": "wizard", "content": "a"}, CHAT[1]]},
-        {"messages": [CHAT[0], {**CHAT[1], "reasoning_content": "Hm."}]},
+        {"messages": [CHAT[0], {**CHAT[1], "reasoning_content": "Hm."}, CHAT[2], {"role": "assistant", "content": ""}]},
     ]
     extraction.data.write_text(json.dumps(rows))
     with pytest.raises(JobError, match=r"1 rows give no sample, at most 0 may: row 2: message 1 has the unknown role"):
@@ -216,7 +216,9 @@ def test_what_the_data_is_and_what_was_not_read_of_it_is_reported(extraction):
     assert found["keys of messages that are not read"] == ("warn", "mood (1)")
     assert found["keys of rows that are not read"] == ("warn", "score (1)")
     assert found["reasoning that the chat template leaves out"] == ("warn", "of 1 answers")
+    assert found["answers that are empty"] == ("warn", "1")
     assert outcome.data["unknown_roles"] == {"wizard": 1}
+    assert outcome.data["empty_answers"] == 1
 
 
 def test_data_of_no_known_format_stops_even_the_plan(extraction):

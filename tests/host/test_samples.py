@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from aerie_host.conversations import Conversation, Data
+from aerie_host.conversations import Data
+from aerie_host.entries import Conversation
 from aerie_host.loss_mask import TemplateRefusedError
 from aerie_host.outcome import JobError
 from aerie_host.samples import Encoder, Limits, has_generation_markers, listed, prepare

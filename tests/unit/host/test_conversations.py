@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from aerie_host.conversations import Conversation, Data, Skipped, Tally, TokenRow, parse_row
+from aerie_host.conversations import Data, Tally, parse_row
+from aerie_host.entries import Conversation, Skipped, TokenRow
 from aerie_host.outcome import UsageError
 from aerie_host.rows import Row
 from aerie_host.shards import Shard
@@ -31,6 +32,28 @@ def test_the_three_shapes_mean_the_same_and_are_told_apart():
     assert tally.shapes == {"ShareGPT": 1, "OpenAI messages": 2, "UltraChat": 1}
     assert not tally.unknown_roles
     assert not tally.unread_keys
+
+
+def test_answers_that_say_nothing_are_counted():
+    tally = Tally()
+    for answer in (
+        {"role": "assistant", "content": ""},
+        {"from": "gpt", "value": " \n"},
+        {"role": "assistant", "content": []},
+        {"role": "assistant", "content": "", "reasoning_content": " "},
+        {"role": "assistant", "content": "", "tool_calls": []},
+    ):
+        assert isinstance(parsed({"messages": [answer, GOOD[0], answer]}, tally), Conversation)
+    parsed({"data": ["Hello", ""]}, tally)
+    assert tally.empty_answers == 11
+    for answer in (
+        GOOD[1],
+        {"role": "assistant", "content": "", "reasoning_content": "Hm."},
+        {"role": "assistant", "content": "", "tool_calls": [{"name": "where"}]},
+        {"role": "user", "content": ""},
+    ):
+        parsed({"messages": [answer, GOOD[1]]}, tally)
+    assert tally.empty_answers == 11
 
 
 def test_system_prompts_tools_and_reasoning_reach_the_template():
