@@ -165,16 +165,16 @@ def _work(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Ou
     if not job.overwrite:
         resume.refuse_other_inputs(folder, fingerprint)
     leftovers = folder.drop_temporaries()
-    progress = Progress(job.progress or folder.state / "progress.json", job.prometheus)
     watchdog = Watchdog(_give_up)
-    try:
-        outcome = _write_samples(job, folder, fingerprint, Watch(progress, watchdog, job.batch_timeout))
-    except BaseException:
-        progress.phase("failed")
-        raise
-    finally:
-        watchdog.rest()
-    progress.phase("finished")
+    with contextlib.closing(Progress(job.progress or folder.state / "progress.json", job.prometheus)) as progress:
+        try:
+            outcome = _write_samples(job, folder, fingerprint, Watch(progress, watchdog, job.batch_timeout))
+        except BaseException:
+            progress.phase("failed")
+            raise
+        finally:
+            watchdog.rest()
+        progress.phase("finished")
     outcome.data.update(leftovers_removed=len(leftovers))
     return outcome
 

@@ -45,7 +45,8 @@ class Entry:
     tokens_sha256: str
 
 
-def _lock_at_once(stream: TextIO) -> bool:
+def lock_at_once(stream: TextIO) -> bool:
+    """Lock a file for as long as it is open; False when another process has it."""
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -110,7 +111,7 @@ class Folder:
         """Hold the folder for one job; a second one is refused by name."""
         deadline = time.monotonic() + ENDING_SECONDS
         with self.lock_file.open("a+") as stream:
-            while not _lock_at_once(stream):
+            while not lock_at_once(stream):
                 stream.seek(0)
                 holder = stream.read().strip()
                 # What a killed job left has its lock too, and is ended by the start of the next.
@@ -136,7 +137,7 @@ class Folder:
     def _await_writers(self) -> None:
         deadline = time.monotonic() + WRITERS_SECONDS
         with self.writers_lock.open("a") as stream:
-            while not _lock_at_once(stream):
+            while not lock_at_once(stream):
                 if time.monotonic() > deadline:
                     raise JobError(f"{self.path}: writers of an earlier extraction are still at work")
                 time.sleep(0.05)

@@ -49,14 +49,14 @@ class Progress:
     """Counts finished samples and tokens and keeps the files up to date.
 
     ``path`` holds the numbers now, ``path`` with the suffix ``jsonl`` those of the whole run, ``prometheus_file`` (if
-    any) the same for node_exporter; ``JobError`` when that cannot be written at the start. Later a file that cannot be
-    written is said once and costs nothing else.
+    any) the same for node_exporter; ``JobError`` when that cannot be written at the start, or another job has it.
+    Later a file that cannot be written is said once and costs nothing else.
     """
 
     def __init__(self, path: Path, prometheus_file: Path | None = None) -> None:
         self._path = path
         self._lines = path.with_suffix(".jsonl")
-        self._prometheus = prometheus_file
+        self._prometheus: prometheus.MetricsFile | None = None
         self._state: dict[str, Any] = {"phase": "preparing", "looked_at": 0, "samples": 0, "tokens": 0}
         self._state.update(bytes_written=0, tokens_per_s=None, seconds_left=None)
         self._state.update(ceiling_tokens_per_s=None, gpu_memory_bytes=[])
@@ -69,10 +69,16 @@ class Progress:
         self._lines.unlink(missing_ok=True)
         if prometheus_file is not None:
             try:
-                prometheus.write(prometheus_file, self.state)
+                self._prometheus = prometheus.MetricsFile(prometheus_file)
+                self._prometheus.write(self.state)
             except OSError as error:
                 raise JobError(f"{prometheus_file} cannot be written: {error.strerror}") from error
         self._write(force=True)
+
+    def close(self) -> None:
+        """Let another job have the file for node_exporter."""
+        if self._prometheus is not None:
+            self._prometheus.close()
 
     def plan(self, total: int, total_tokens: int, kept: int) -> None:
         """What there is to do: samples in all, of which some are finished, and tokens of the others."""
@@ -125,7 +131,7 @@ class Progress:
                 with self._lines.open("a", encoding="utf-8") as stream:
                     stream.write(json.dumps(self.state) + "\n")
                 if self._prometheus is not None:
-                    prometheus.write(self._prometheus, self.state)
+                    self._prometheus.write(self.state)
             temporary = self._path.with_name(f"{self._path.name}.new")
             temporary.write_text(json.dumps(self.state) + "\n", encoding="utf-8")
             temporary.replace(self._path)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import TYPE_CHECKING, Any
+
+from aerie_host.folder import lock_at_once
+from aerie_host.outcome import JobError
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import TextIO
 
 PREFIX = "aerie_extraction_"
 # Name, key of the state, and help. Gauges: a resumed job begins below where its predecessor ended.
@@ -23,6 +29,9 @@ GAUGES = (
     ("updated_timestamp_seconds", "time", "When these numbers were written, in seconds since 1970."),
 )
 READING, CHECKING = "reading the data", "checking files"
+MODE = 0o644
+# The first line, a comment in that format, says who keeps the file.
+OWNER = re.compile(r"# process (\d+)$")
 PHASES = ("preparing", READING, CHECKING, "loading the model", "extracting", "finished", "failed")
 
 
@@ -45,14 +54,50 @@ def _head(name: str, meaning: str) -> list[str]:
     return [f"# HELP {PREFIX}{name} {meaning}", f"# TYPE {PREFIX}{name} gauge"]
 
 
-def write(path: Path, state: dict[str, Any]) -> None:
-    """Put the metrics under ``path``, whole or not at all; the collector reads no name that does not end in prom."""
-    temporary = path.with_name(f".{path.name}.new")
-    try:
-        temporary.write_text(text(state), encoding="utf-8")
-        # Read by the collector, which is another user.
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+class MetricsFile:
+    """The file of one job, which holds it as long as it lives.
+
+    The lock is on the file itself, and each file that replaces it is locked before it gets the name: nothing is left
+    beside it, and the kernel lets go of it however the job ends. ``JobError`` names the job that has it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._held = self._hold()
+
+    def _hold(self) -> TextIO:
+        while True:
+            held = os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, MODE), "r+", encoding="utf-8")
+            if not lock_at_once(held):
+                found = OWNER.match(held.readline())
+                held.close()
+                raise JobError(
+                    f"{self._path} is in use by another extraction (process {found[1] if found else 'unknown'}): "
+                    "give each job a file of its own"
+                )
+            if os.path.samestat(os.fstat(held.fileno()), self._path.stat()):
+                return held
+            # Replaced between opening and locking it.
+            held.close()
+
+    def write(self, state: dict[str, Any]) -> None:
+        """Replace the metrics, whole or not at all; the collector reads no name that does not end in prom."""
+        temporary = self._path.with_name(f".{self._path.name}.new")
+        stream = temporary.open("w", encoding="utf-8")
+        try:
+            lock_at_once(stream)
+            stream.write(f"# process {os.getpid()}\n{text(state)}")
+            stream.flush()
+            # Read by the collector, which is another user.
+            temporary.chmod(MODE)
+            temporary.replace(self._path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            stream.close()
+            raise
+        self._held.close()
+        self._held = stream
+
+    def close(self) -> None:
+        """Let another job have it; what is in it stays."""
+        self._held.close()

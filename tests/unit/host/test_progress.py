@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 
 import pytest
@@ -86,6 +88,55 @@ def test_a_metrics_file_that_cannot_be_written_is_refused_at_the_start(tmp_path)
     with pytest.raises(JobError, match=r"a\.prom cannot be written: Is a directory"):
         Progress(tmp_path / "progress.json", tmp_path / "a.prom")
     assert {path.name for path in tmp_path.iterdir()} == {"a.prom"}
+
+
+def test_a_second_job_on_a_metrics_file_is_refused_while_the_first_lives(tmp_path):
+    script = (
+        "import sys, pathlib; from aerie_host.progress import Progress\n"
+        "home = pathlib.Path(sys.argv[1]); made = Progress(home / 'first.json', home / 'a.prom')\n"
+        "print('held', flush=True)\n"
+        "for line in sys.stdin:\n made.phase(line.strip()); print('written', flush=True)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    file = tmp_path / "a.prom"
+    with subprocess.Popen(command, env={"PYTHONPATH": ":".join(sys.path)}, **pipes) as holder:
+        holder.stdout.readline()
+        for phase in ("extracting", "loading the model"):
+            with pytest.raises(
+                JobError, match=rf"a\.prom is in use by another extraction \(process {holder.pid}\): give"
+            ):
+                Progress(tmp_path / "second.json", file)
+            # The first one's next file is its own as well.
+            holder.stdin.write(f"{phase}\n")
+            holder.stdin.flush()
+            holder.stdout.readline()
+            assert f'phase="{phase}"}} 1' in file.read_text()
+        # Nor does a killed one leave anything in the way.
+        holder.kill()
+    second = Progress(tmp_path / "second.json", file)
+    assert 'phase="preparing"} 1' in file.read_text()
+    second.close()
+    Progress(tmp_path / "third.json", file).close()
+    assert [path.name for path in tmp_path.iterdir() if "prom" in path.name] == ["a.prom"]
+
+
+def test_a_file_that_another_made_meanwhile_is_not_held(tmp_path, monkeypatch):
+    file = tmp_path / "a.prom"
+    lock, replaced = prometheus.lock_at_once, []
+
+    def late(stream):
+        if not replaced:
+            replaced.append(tmp_path / "other")
+            replaced[0].write_text("")
+            replaced[0].replace(file)
+        return lock(stream)
+
+    monkeypatch.setattr(prometheus, "lock_at_once", late)
+    first = prometheus.MetricsFile(file)
+    with pytest.raises(JobError, match="in use by another extraction"):
+        prometheus.MetricsFile(file)
+    first.close()
 
 
 def test_progress_that_cannot_be_written_later_is_said_once_and_ends_nothing(made, tmp_path, capsys):
