@@ -121,7 +121,10 @@ class SampleWriter:
             entries.append(entry)
         self._written.clear()
         if entries:
-            self._folder.append(entries)
+            try:
+                self._folder.append(entries)
+            except OSError as error:
+                raise self._unwritable(self._folder.journal, error) from error
         return entries
 
     def discard(self) -> None:

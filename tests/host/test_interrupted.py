@@ -115,6 +115,19 @@ def test_a_write_that_fails_half_way_leaves_no_half_file(extraction):
     assert extraction.run().data["samples"] == len(ANSWERS)
 
 
+def test_a_journal_that_cannot_be_written_is_named(extraction):
+    extraction.folder.create()
+    extraction.folder.journal.mkdir()
+    with pytest.raises(
+        JobError, match=r"journal\.jsonl could not be written: Is a directory\. What was finished stays"
+    ):
+        extraction.run()
+    extraction.folder.journal.rmdir()
+    outcome = extraction.run()
+    assert outcome.data["samples"] == len(ANSWERS)
+    assert set(outcome.data["redone"]) == {"file not in the journal"}
+
+
 DRIVER = """
 import json, sys, time
 sys.path[:0] = json.loads(sys.argv[1])

@@ -89,11 +89,13 @@ SOURCE = """
 class Source:
     waited_seconds = 0.0
     def extract(self, samples):
+        {step}
         yield []
     def close(self):
-        time.sleep(600)
+        {end}
 extract._load = lambda job, folder: Source()
 """
+HANG = "time.sleep(600)"
 
 
 @pytest.mark.parametrize(
@@ -102,9 +104,10 @@ extract._load = lambda job, folder: Source()
         ("extract._load = lambda job, folder: time.sleep(600)", "start_timeout", "loading the model"),
         ("rows.Row.__new__ = lambda *row: time.sleep(600)", "batch_timeout", "reading the data"),
         ("resume.sha256_file = lambda path: time.sleep(600)", "batch_timeout", "checking files"),
-        (SOURCE, "batch_timeout", "ending the engine"),
+        (SOURCE.format(step=HANG, end="pass"), "batch_timeout", "one step"),
+        (SOURCE.format(step="yield []", end=HANG), "batch_timeout", "ending the engine"),
     ],
-    ids=["load", "row", "file", "end"],
+    ids=["load", "row", "file", "step", "end"],
 )
 def test_what_hangs_is_ended_with_stacks(extraction, hang, limit, what):
     # Token ids: the import of what makes tokens takes longer than the limit.
