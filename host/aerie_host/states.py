@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 # Sequences keep their places until the reply to their step is read, and two steps are under way: half of these make
 # one, so that samples of 32 tokens fill a step of 8,192. With places for one step alone every second would be empty.
 SEQUENCES = 512
+# How vLLM says that a model has fewer positions than asked; it goes on to advise what would compute nonsense.
+POSITIONS = re.compile(r"max_model_len \(\d+\) is greater than the derived max_model_len \(\w+=(\d+)")
 
 
 class Rows(NamedTuple):
@@ -152,3 +155,10 @@ def load_generator(
         return Sized(model_path=str(model), layer_ids=layers, max_model_len=max_length + 1, **options)
     except MemoryError as error:
         raise JobError(str(error)) from error
+    except ValueError as error:
+        if longest := POSITIONS.search(str(error)):
+            raise JobError(
+                f"hidden_states_max_length is {max_length}: the model has {longest[1]} positions, and vLLM keeps one "
+                f"for the token that it samples: give at most {int(longest[1]) - 1}"
+            ) from error
+        raise
