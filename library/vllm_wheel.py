@@ -7,8 +7,9 @@ DOCUMENTATION = r"""
 module: vllm_wheel
 short_description: Download the vLLM wheel of a commit and tell its digest
 description:
-  - Looks a commit up in an index that has a folder for each, downloads the one wheel that fits, and checks that it is
-    whole and of that commit. Obeys the variables that uv obeys - proxy, certificates, timeout, offline.
+  - Looks a commit up in an index that has a folder for each, downloads the one wheel that fits, and checks that every
+    file in it is as its RECORD says, that it is of that commit, and that its operators want the stack's CUDA.
+    Obeys the variables that uv obeys - proxy, certificates, timeout, offline.
   - The action plugin of M(uv_environment) calls it where no digest is recorded yet.
 options:
   source: {description: 'Channel, index, commit and variant (docs/stacks.md)', type: dict, required: true}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,16 +30,22 @@ class Segment(NamedTuple):
 def needed(path: Path) -> list[str]:
     """The ``DT_NEEDED`` entries of an ELF file, in their order; empty for a static one. Raises ``ElfError``."""
     with path.open("rb") as file:
-        try:
-            return _needed(file)
-        except struct.error:
-            raise ElfError(f"{path}: the file is cut short") from None
+        return needed_of(file, str(path))
 
 
-def _needed(file: BinaryIO) -> list[str]:
+def needed_of(file: IO[bytes], name: str) -> list[str]:
+    """As `needed`, of a file that is open; `name` is for messages."""
+    file.seek(0)
+    try:
+        return _needed(file, name)
+    except struct.error:
+        raise ElfError(f"{name}: the file is cut short") from None
+
+
+def _needed(file: IO[bytes], name: str) -> list[str]:
     head = file.read(64)
     if head[:6] != b"\x7fELF\x02\x01":
-        raise ElfError(f"{file.name}: not a 64-bit little-endian ELF file")
+        raise ElfError(f"{name}: not a 64-bit little-endian ELF file")
     (table,) = struct.unpack_from("<Q", head, 32)
     entry_size, count = struct.unpack_from("<HH", head, 54)
     segments = []
@@ -59,17 +65,17 @@ def _needed(file: BinaryIO) -> list[str]:
         if tag == DT_NULL:
             break
         tags.append((tag, value))
-    strings = _strings(file, segments, dict(tags))
+    strings = _strings(file, name, segments, dict(tags))
     return [_name(strings, value) for tag, value in tags if tag == DT_NEEDED]
 
 
-def _strings(file: BinaryIO, segments: list[Segment], tags: dict[int, int]) -> bytes:
+def _strings(file: IO[bytes], name: str, segments: list[Segment], tags: dict[int, int]) -> bytes:
     address, size = tags.get(DT_STRTAB, 0), tags.get(DT_STRSZ, 0)
     for one in segments:
         if one.kind == PT_LOAD and one.address <= address < one.address + one.size:
             file.seek(one.offset + address - one.address)
             return file.read(size)
-    raise ElfError(f"{file.name}: its table of names lies in no segment")
+    raise ElfError(f"{name}: its table of names lies in no segment")
 
 
 def _name(strings: bytes, place: int) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Iterator, Mapping, NamedTuple
 from urllib.parse import urljoin
 
 from ansible.module_utils.aerie import lock
-from ansible.module_utils.aerie.environment import network, tool
+from ansible.module_utils.aerie.environment import network, tool, wheel_whole
 from ansible.module_utils.aerie.environment.network import FetchError, MissingError, Network
 from ansible.module_utils.aerie.environment.wheel_name import Name, file_of, is_of, parse_name
 
@@ -34,6 +34,8 @@ class Source:
     machine: str = "x86_64"
     # Versions of Python that the lock is for, as `>=3.12,<3.13`; empty for any.
     python: str = ""
+    # The C library that hosts of the stack have at least, as `2.31`; empty for any.
+    glibc: str = ""
     # The CUDA version that the lock's torch brings; empty for CPU.
     cuda: str = ""
     index_url: str = INDEX
@@ -137,13 +139,15 @@ def _fits(source: Source, file: str) -> bool:
 
 def _installs(source: Source, name: Name) -> bool:
     """Whether a wheel of that name is one that the stack can install."""
-    return name.distribution == lock.normalize(source.distribution) and name.runs_on(source.machine, source.python)
+    runs = name.runs_on(source.machine, source.python, source.glibc)
+    return runs and name.distribution == lock.normalize(source.distribution)
 
 
 def _kind(source: Source) -> str:
     """Such a wheel, in words."""
     python = f", Python {source.python}" if source.python else ""
-    return f"a wheel of {source.distribution} for {source.machine}{python}"
+    glibc = f", glibc {source.glibc}" if source.glibc else ""
+    return f"a wheel of {source.distribution} for {source.machine}{python}{glibc}"
 
 
 def _missing(source: Source, net: Network, error: MissingError) -> FetchError:
@@ -192,6 +196,9 @@ def obtain(source: Source, folder: Path, version: str, variables: Mapping[str, s
                 "the file is another than the one that was recorded: find out why before recording the new digest",
             )  # fmt: skip
         made = _inside(part, address)
+        if not source.sha256:
+            # Its digest will be recorded, and asked for from then on.
+            wheel_whole.prove(part, address, source.cuda)
         if version and made != version:
             raise FetchError(f"{address} is version {made}", version, "correct the recorded version and digest")
         final = folder / file_of(address)

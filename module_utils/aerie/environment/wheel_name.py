@@ -8,10 +8,12 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from ansible.module_utils.aerie import lock
-from ansible.module_utils.aerie.gates.pythons import satisfies
+from ansible.module_utils.aerie.gates.pythons import release, satisfies
 
 # Name, version, perhaps a build number, Python, ABI and platform tags.
 FILE_NAME = re.compile(r"([A-Za-z0-9_.]+)-([A-Za-z0-9_.!+]+)(?:-\d[^-/]*)?-([^-/]+)-([^-/]+)-([^-/]+)\.whl")
+PLATFORM = re.compile(r"(?:manylinux(?:_(?P<glibc>\d+_\d+)|(?P<legacy>1|2010|2014))|linux)_(?P<machine>.+)")
+LEGACY = {"1": (2, 5), "2010": (2, 12), "2014": (2, 17)}
 # git's short form has seven digits or more.
 SHORT = 7
 # More than any minor version of Python 3 that there is.
@@ -27,14 +29,32 @@ class Name(NamedTuple):
     abi: str
     platform: str
 
-    def runs_on(self, machine: str, pythons: str) -> bool:
-        """Whether its tags admit Linux on a machine and one of the versions `pythons`, where those are given."""
-        linux = self.platform.startswith(("manylinux", "linux")) and self.platform.endswith(f"_{machine}")
-        return (linux or self.platform == "any") and (not pythons or self._admits(pythons))
+    def runs_on(self, machine: str, pythons: str, glibc: str = "") -> bool:
+        """Whether its tags admit Linux on a machine, and one of the versions `pythons` and a glibc, where given."""
+        wants = self.glibc(machine)
+        enough = wants is not None and (not glibc or wants <= release(glibc))
+        return enough and (not pythons or self._admits(pythons))
+
+    def glibc(self, machine: str) -> tuple[int, ...] | None:
+        """The oldest glibc that a machine must have, `()` where none is named; None where it is for no such machine."""
+        if self.platform == "any":
+            return ()
+        wants = []
+        for tag in self.platform.split("."):
+            found = PLATFORM.fullmatch(tag)
+            if found and found.group("machine") == machine:
+                wants.append(
+                    LEGACY.get(found.group("legacy") or "") or release((found.group("glibc") or "").replace("_", "."))
+                )
+        # A wheel with several tags needs one of them.
+        return min(wants) if wants else None
 
     def _admits(self, pythons: str) -> bool:
         for kind, minor in re.findall(r"\b(py|cp)3(\d*)", self.python):
             oldest = int(minor or 0)
+            # cp313t is another interpreter's.
+            if kind == "cp" and not {"abi3", "none", f"cp3{minor}"} & set(self.abi.split(".")):
+                continue
             # The stable ABI, or none, goes with each later version too.
             later = kind == "py" or self.abi == "abi3"
             if any(satisfies(f"3.{one}", pythons) for one in range(oldest, NEWEST if later else oldest + 1)):
