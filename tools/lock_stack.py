@@ -12,12 +12,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import ansible.module_utils
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+ansible.module_utils.__path__.append(str(Path(__file__).resolve().parent.parent / "module_utils"))
+
+from ansible.module_utils.aerie.environment import locked  # noqa: E402  (found only now)
+from ansible.module_utils.aerie.environment.wheel_name import NEWEST, file_of, parse_name  # noqa: E402
+from ansible.module_utils.aerie.gates.pythons import release, satisfies  # noqa: E402
+
 STACKS = Path(__file__).resolve().parent.parent / "stacks"
 DIGEST_LINE = re.compile(r"^# inputs sha256:([0-9a-f]{64})$", re.MULTILINE)
+NEEDS_LINE = re.compile(r"^# needs glibc (\S+), (\S+)$", re.MULTILINE)
+FILE = re.compile(r'(?:url|path) = "([^"]+)".*?sha256 = "([0-9a-f]{64})"')
 PIN_LINE = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)(?: ; [^\\]+?)? \\$", re.MULTILINE)
 
 
@@ -72,9 +81,45 @@ def lock(stack: dict[str, Any], wheel: str = "") -> None:
     if done.returncode:
         raise SystemExit(f"{name}: the resolver found no answer; {target.name} is as it was")
     asked = f" WHEEL={Path(wheel).name}" if wheel else ""
-    head = f"# Made by: make lock STACK={name}{asked}\n# inputs sha256:{inputs_digest(stack)}\n"
-    target.write_text(head + done.stdout)
+    target.write_text(head(stack, done.stdout, asked) + done.stdout)
     print(f"{target.name}: {len(PIN_LINE.findall(done.stdout))} distributions")
+
+
+def head(stack: dict[str, Any], text: str, asked: str = "") -> str:
+    """The first lines of a lock: how it was made, from what, and what its wheels need of a host."""
+    made = f"# Made by: make lock STACK={stack['name']}{asked}\n# inputs sha256:{inputs_digest(stack)}\n"
+    return made + f"# needs glibc {glibc_of(stack, text)}, {stack['machine']}\n"
+
+
+def glibc_of(stack: dict[str, Any], text: str) -> str:
+    """The oldest C library that has a wheel of every pin, on each Python of the stack, by the names of the files."""
+    # Of all forms of a lock this one alone names files.
+    command = ["uv", "pip", "compile", "--quiet", "--no-deps", "--only-binary", ":all:", "--format", "pylock.toml"]
+    command += [*stack["lock_options"], "-"]
+    done = subprocess.run(command, cwd=STACKS, input=text, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{stack['name']}: the index does not name the files of the lock")
+    files = {f"sha256:{digest}": parse_name(file_of(place)) for place, digest in FILE.findall(done.stdout)}
+    needs: list[tuple[int, ...]] = [(0,)]
+    for minor in (one for one in range(NEWEST) if satisfies(f"3.{one}", stack["python"])):
+        for name, wants in locked.wanted(text, f"3.{minor}.0").items():
+            wheels = [file for digest in wants.hashes if (file := files.get(digest)) is not None]
+            fits = [one for one in wheels if one.runs_on(stack["machine"], f"==3.{minor}")]
+            if not fits:
+                raise SystemExit(f"{stack['name']}: no wheel of {name} for Python 3.{minor} on {stack['machine']}")
+            needs.append(min(one.glibc(stack["machine"]) or () for one in fits))
+    return ".".join(map(str, max(needs)))
+
+
+def unfit(stack: dict[str, Any], text: str) -> list[str]:
+    """Where the stack, and so its gates, would let in a host on which a wheel of the lock does not run."""
+    needs = NEEDS_LINE.search(text)
+    if needs is None:
+        return [f"{stack['lock']} does not say what it needs of a host: run make lock STACK={stack['name']}"]
+    if release(needs[1]) <= release(str(stack["glibc"])) and needs[2] == stack["machine"]:
+        return []
+    says = f"glibc {stack['glibc']}, {stack['machine']}; its lock needs {needs[1]}, {needs[2]}"
+    return [f"{stack['name']}.yml: {says}"]
 
 
 def problems(stack: dict[str, Any]) -> list[str]:
@@ -89,6 +134,7 @@ def problems(stack: dict[str, Any]) -> list[str]:
     digest = DIGEST_LINE.search(text)
     if digest is None or digest[1] != inputs_digest(stack):
         found.append(f"{target.name} was made from other inputs: {remedy}")
+    found += unfit(stack, text)
     if "://" in text:
         found.append(f"{target.name} names an address; a lock holds names, versions and digests only")
     pins: dict[str, list[str]] = {}

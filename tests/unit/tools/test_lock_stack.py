@@ -13,6 +13,9 @@ from ansible.module_utils.aerie.environment import locked
 from tests.unit.environment.conftest import make_wheel
 from tools import lock_stack
 
+TINY: dict[str, Any] = {
+    "name": "tiny", "lock": "tiny.lock", "python": ">=3.12,<3.14", "glibc": "2.28", "machine": "x86_64",
+}  # fmt: skip
 STACKS = sorted(path.stem for path in lock_stack.STACKS.glob("*.yml"))
 
 
@@ -33,6 +36,9 @@ def test_shipped_lock_answers_to_its_inputs(name: str) -> None:
     ("old", "new", "says"),
     [
         ("inputs sha256:", "inputs sha256:0", "other inputs"),
+        ("\n# needs glibc 2.28,", "\n# needs glibc 2.34,", "glibc 2.28, x86_64; its lock needs 2.34, x86_64"),
+        ("\n# needs glibc 2.28, x86_64", "\n# needs glibc 2.28, aarch64", "x86_64; its lock needs 2.28, aarch64"),
+        ("\n# needs glibc", "\n# glibc", "does not say what it needs of a host"),
         ("\ntorch==2.10.0 ", "\ntorch==2.9.0 ", "wants torch==2.10.0"),
         ("\ntorchvision==0.25.0 ", "\ntorchvision>=0.25.0 ", "not a pin with hashes"),
         ("\nspeculators==0.3.0 ", "\nother==0.3.0 ", "speculators not at all"),
@@ -107,7 +113,7 @@ def test_a_lock_is_resolved_by_the_requirements_of_a_wheel_that_is_left_out(
     for name, value in (("UV_FIND_LINKS", str(tmp_path / "site")), ("UV_NO_INDEX", "1"), ("UV_OFFLINE", "1")):
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
-    stack = {"name": "tiny", "lock": "tiny.lock", "lock_options": ["--no-emit-package", "vllm"]}
+    stack = {**TINY, "lock_options": ["--no-emit-package", "vllm"]}
     wheel = tmp_path / "vllm-0.16.1.dev1+gabcdef012-py3-none-any.whl"
     lock_stack.lock(stack, str(wheel))
     text = (copied / "tiny.lock").read_text()
@@ -115,6 +121,34 @@ def test_a_lock_is_resolved_by_the_requirements_of_a_wheel_that_is_left_out(
     assert "\nvllm" not in text
     assert "://" not in text
     assert lock_stack.problems(stack) == []
+
+
+@pytest.mark.parametrize(
+    ("tags", "needs"),
+    [
+        (["py3-none-any"], "0"),
+        (["cp39-abi3-manylinux_2_17_x86_64", "cp39-abi3-manylinux_2_34_x86_64"], "2.17"),
+        (["cp312-cp312-manylinux_2_17_x86_64", "cp313-cp313-manylinux_2_34_x86_64"], "2.34"),
+        (["cp39-abi3-manylinux_2_17_aarch64", "cp39-abi3-manylinux_2_31_x86_64", "py3-none-win_amd64"], "2.31"),
+        (["cp39-abi3-manylinux2014_x86_64.manylinux_2_34_x86_64"], "2.17"),
+        (["cp312-cp312-manylinux_2_17_x86_64"], "no wheel of one for Python 3.13 on x86_64"),
+    ],
+)
+def test_the_c_library_that_a_lock_needs_is_read_from_the_names_of_its_wheels(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tags: list[str], needs: str
+) -> None:
+    (tmp_path / "site").mkdir()
+    digests = [make_wheel(tmp_path / "site", "one", "2.0", content=f"TAG = {tag!r}\n", tag=tag) for tag in tags]
+    text = "one==2.0 \\\n    " + " \\\n    ".join(f"--hash=sha256:{digest}" for digest in digests) + "\n"
+    for name, value in (("UV_FIND_LINKS", str(tmp_path / "site")), ("UV_NO_INDEX", "1"), ("UV_OFFLINE", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    stack = {**TINY, "lock_options": ["--universal", "--python-version", "3.12"]}
+    if needs[0].isdigit():
+        assert lock_stack.glibc_of(stack, text) == needs
+    else:
+        with pytest.raises(SystemExit, match=needs):
+            lock_stack.glibc_of(stack, text)
 
 
 def test_unknown_stack_names_the_known_ones() -> None:
