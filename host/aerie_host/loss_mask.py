@@ -67,6 +67,23 @@ def _holds_calls(text: str, message: Message) -> bool:
     return all(str(call.get("function", call).get("name")) in text for call in calls)
 
 
+def refuse_lost_calls(render: Render, full: str, messages: list[Message]) -> None:
+    """Raise ``TemplateRefusedError`` for tool calls without which the rendering ``full`` would be the same.
+
+    A name alone proves nothing: it may stand in the text of the answer, or in its end.
+    """
+    for number, message in enumerate(messages):
+        if not message.get("tool_calls"):
+            continue
+        silent = {key: value for key, value in message.items() if key != "tool_calls"}
+        try:
+            other = render([*messages[:number], silent, *messages[number + 1 :]], False)
+        except Exception:  # noqa: BLE001 - templates raise what they like, of an answer that is empty then
+            other = ""
+        if other == full:
+            raise TemplateRefusedError(f"message {number + 1}: the chat template does not render its tool calls")
+
+
 def reasoning_of(message: Message) -> str:
     """The reasoning of an answer: of its field, or of the block that its text begins with; empty when it has none."""
     if thought := message.get("reasoning_content"):

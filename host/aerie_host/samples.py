@@ -14,6 +14,7 @@ from aerie_host.loss_mask import (
     left_out,
     mask_by_offsets,
     mask_by_prefix_tokens,
+    refuse_lost_calls,
 )
 from aerie_host.outcome import JobError
 
@@ -83,10 +84,10 @@ class Encoder:
     def encode(self, messages: list[Message], tools: list[dict[str, Any]] | None = None) -> tuple[list[int], list[int]]:
         """Tokens and loss mask of one conversation; ``TemplateRefusedError`` when no mask can be proven."""
 
-        def render(some: list[Message], add_generation_prompt: bool) -> str:
+        def render(messages: list[Message], add_generation_prompt: bool) -> str:
             return str(
                 self._tokenizer.apply_chat_template(
-                    some, tools=tools, tokenize=False, add_generation_prompt=add_generation_prompt
+                    messages, tools=tools, tokenize=False, add_generation_prompt=add_generation_prompt
                 )
             )
 
@@ -103,6 +104,7 @@ class Encoder:
             found = list(both["input_ids"]), [int(value) for value in both["assistant_masks"]]
         else:
             found = self._prove(render, full, messages)
+        refuse_lost_calls(render, full, messages)
         self.reasoning_left_out += left_out(full, messages)
         return found
 

@@ -13,6 +13,7 @@ import torch
 
 from aerie_host import judge
 from aerie_host.conversations import Data
+from aerie_host.loss_mask import TemplateRefusedError
 from aerie_host.outcome import JobError, UsageError
 from aerie_host.rows import Rows
 from aerie_host.samples import Encoder, Limits, prepare
@@ -49,6 +50,13 @@ def test_tools_are_shown_to_the_model_and_calls_and_reasoning_are_trained_on(mak
     assert shown[0].endswith(json.dumps(CALL["function"]) + "</tool_call><|im_end|>")
     assert shown[1] == "<think>\nThe tool says so.\n</think>\n\nIn Italy.<|im_end|>"
     assert sum(mask) < len(mask) / 2
+
+
+@pytest.mark.parametrize("family", ["marked", "chatml"])
+def test_calls_that_are_not_rendered_are_refused_though_their_name_is_there(family):
+    said = {**USE[1], "content": "I ask where."}
+    with pytest.raises(TemplateRefusedError, match="message 2: the chat template does not render its tool calls"):
+        Encoder(fast_tokenizer(family)).encode([USE[0], said, *USE[2:]], TOOLS)
 
 
 def test_reasoning_that_is_not_rendered_is_counted():

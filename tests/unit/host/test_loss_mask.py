@@ -16,6 +16,7 @@ from aerie_host.loss_mask import (
     left_out,
     mask_by_offsets,
     mask_by_prefix_tokens,
+    refuse_lost_calls,
 )
 
 TEMPLATES = Path(__file__).parents[2] / "chat_templates"
@@ -166,6 +167,22 @@ def test_tool_calls_that_the_template_does_not_render_are_refused():
     # By prefixes the turn has a place, and nothing of the call in it.
     with pytest.raises(TemplateRefusedError, match="message 2: the place of its tool calls"):
         spans_of("llama3", messages)
+
+
+@pytest.mark.parametrize("content", ["", "Let me see where."])
+def test_tool_calls_that_leave_no_trace_are_refused_whatever_else_holds_their_name(content):
+    # The name of the second, n, stands in the end of turn of most families.
+    for name in ("where", "n"):
+        call = {**CALL, "content": content, "tool_calls": [{"function": {"name": name, "arguments": {}}}]}
+        messages = [CHAT[0], call, {"role": "tool", "content": "Italy"}, LOST]
+        for family in ("chatml", "llama3", "deepseek_switch"):
+            render = renderer(family)
+            with pytest.raises(
+                TemplateRefusedError, match="message 2: the chat template does not render its tool calls"
+            ):
+                refuse_lost_calls(render, render(messages, False), messages)
+        render = renderer("reasoning")
+        refuse_lost_calls(render, render(messages, False), messages)
 
 
 def test_a_template_without_header_for_the_next_turn():
