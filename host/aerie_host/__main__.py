@@ -12,6 +12,7 @@ import traceback
 from pathlib import Path
 from typing import Any, Protocol
 
+from aerie_host.entries import SURROGATE
 from aerie_host.outcome import COULD_NOT_RUN, FAILED, PASS, JobError, Outcome, UsageError
 from aerie_host.spec import Spec
 
@@ -66,7 +67,9 @@ def _read_spec(source: str, command: str) -> Spec:
 
 
 def _write(document: dict[str, Any], out: str | None) -> None:
-    text = json.dumps(document, sort_keys=True)
+    # Ansible refuses a result with half a character, as ids and keys of data may have: it is written as its escape.
+    whole = SURROGATE.sub(lambda half: rf"\\u{ord(half[0]):x}", json.dumps(document, ensure_ascii=False))
+    text = json.dumps(json.loads(whole), sort_keys=True)
     if out is None:
         sys.stdout.flush()
         print(text, flush=True)

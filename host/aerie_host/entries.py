@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 Message = dict[str, Any]
+
+# JSON may escape halves of UTF-16's pairs.
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
-from aerie_host.entries import Conversation, Message, Origin, Skipped, TokenRow
+from aerie_host.entries import SURROGATE, Conversation, Message, Origin, Skipped, TokenRow
 from aerie_host.files import sha256_json
 from aerie_host.loss_mask import (
     TemplateRefusedError,
@@ -25,8 +25,6 @@ ON_TOO_LONG = ("error", "truncate", "skip")
 # Part of the fingerprint of an extraction: raise it when the same data gives other tokens or masks than before.
 SAMPLE_RULES = 2
 LISTED = 20
-# JSON may escape halves of UTF-16's pairs.
-SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 @dataclasses.dataclass(frozen=True)

