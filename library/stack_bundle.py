@@ -76,7 +76,8 @@ def download(given: dict[str, Any], wanted: str, wheels: Path) -> None:
         lines = Path(scratch) / "requirements.txt"
         lines.write_text(wanted, encoding="utf-8")
         command = [
-            sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes",
+            # Quiet, pip keeps to itself that a certificate was the reason.
+            sys.executable, "-m", "pip", "download", "--progress-bar", "off", "--no-deps", "--require-hashes",
             "--only-binary", ":all:", "--implementation", "cp", "--python-version", given["python"],
             *abis, *tags, "--dest", str(wheels), "--requirement", str(lines),
         ]  # fmt: skip
@@ -88,8 +89,16 @@ def download(given: dict[str, Any], wanted: str, wheels: Path) -> None:
 
 
 def variables(given: dict[str, Any]) -> dict[str, str]:
-    """The controller's variables, and what the request adds."""
-    return {**os.environ, **{name: str(value) for name, value in given["environment"].items()}}
+    """The controller's variables, and what the request adds; an authorities' file by each name that is looked for."""
+    added = {name: str(value) for name, value in given["environment"].items()}
+    merged = {**os.environ, **added}
+    # What the request says wins over all of the controller's, of which pip would heed REQUESTS_CA_BUNDLE first.
+    authorities = added.get("PIP_CERT") or added.get("SSL_CERT_FILE")
+    if authorities:
+        return {**merged, **dict.fromkeys(("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT"), authorities), **added}
+    if merged.get("SSL_CERT_FILE"):
+        merged.setdefault("PIP_CERT", merged["SSL_CERT_FILE"])
+    return merged
 
 
 def with_wheel(given: dict[str, Any], text: str, dry: bool) -> str:
