@@ -68,8 +68,8 @@ class ActionModule(ActionBase):
         except AnsweredError as early:
             result.update(early.result)
             return result
-        # A bundle brings its own, and what exists is not touched.
-        if not arguments.get("uv") and arguments.get("source") not in ("bundle", "existing"):
+        # A bundle brings a copy, which must be the same; what exists is not touched.
+        if not arguments.get("uv") and arguments.get("source") != "existing":
             arguments["uv_sha256"] = hashlib.sha256(controller_uv().read_bytes()).hexdigest()
         module_result = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars)
         if module_result.get("needs_uv"):

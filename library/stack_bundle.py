@@ -90,7 +90,7 @@ def download(given: dict[str, Any], wanted: str, wheels: Path) -> None:
 
 def variables(given: dict[str, Any]) -> dict[str, str]:
     """The controller's variables, and what the request adds; an authorities' file by each name that is looked for."""
-    added = {name: str(value) for name, value in given["environment"].items()}
+    added = tool.texts(given["environment"])
     merged = {**os.environ, **added}
     # What the request says wins over all of the controller's, of which pip would heed REQUESTS_CA_BUNDLE first.
     authorities = added.get("PIP_CERT") or added.get("SSL_CERT_FILE")

@@ -249,9 +249,10 @@ def main() -> None:
         keep=given["keep"],
         may_move=given["may_move"],
         replace=given["replace"],
-        environment={name: str(value) for name, value in given["environment"].items()},
+        environment=tool.texts(given["environment"]),
         allowed=given["allowed"],
         bundle=bundle_of(module),
+        uv_sha256="" if given["uv"] else given["uv_sha256"] or "",
         wheel=wheel_of(module),
     )
     try:

@@ -55,7 +55,7 @@ def main() -> None:
     )
     given = module.params
     secrets.hide(module, given["environment"], os.environ, *secrets.addresses_of(given["source"]))
-    added = {name: str(value) for name, value in given["environment"].items()}
+    added = tool.texts(given["environment"])
     try:
         source = wheel.source_of(given["source"])
         if source is None:

@@ -32,7 +32,7 @@ def of_variables(variables: Mapping[str, object]) -> set[str]:
     """Passwords, tokens and the parameters of signed addresses in the values of environment variables."""
     found: set[str] = set()
     for name, value in variables.items():
-        text, user = str(value), name[: -len("USERNAME")] if name.endswith("_USERNAME") else ""
+        text, user = str("" if value is None else value), name[: -len("USERNAME")] if name.endswith("_USERNAME") else ""
         # A name without a password is a token.
         if NAMES.search(name) or (user and not variables.get(f"{user}PASSWORD")):
             found |= _forms(text)

@@ -51,6 +51,8 @@ class Demand:
     allowed: list[str] = field(default_factory=list)
     # A folder of the host with all that is to be installed, instead of the network.
     bundle: Path | None = None
+    # Digest of the controller's uv, which a bundle's must be; empty where `uv` is the host's own.
+    uv_sha256: str = ""
     # vLLM's own wheel, where that is not to be found by the lock alone.
     wheel: wheel.Source | None = None
 
@@ -146,7 +148,7 @@ def converge(demand: Demand, check_mode: bool) -> Outcome:
     if current is not None and not demand.may_move:
         hold_core(current, demand)
     if demand.bundle:
-        bundle.require(demand.bundle, demand.lock, chosen_python(demand)[1], platform.machine())
+        bundle.require(demand.bundle, demand.lock, chosen_python(demand)[1], platform.machine(), demand.uv_sha256)
     busy = jobs_in(places)
     if busy:
         raise BusyError(f"{demand.path} is in use by our job, pid {', '.join(map(str, busy))}")
@@ -236,7 +238,8 @@ def build(places: Places, demand: Demand) -> tuple[Path, dict[str, Has]]:
     if demand.bundle:
         variables = {name: value for name, value in variables.items() if name not in tool.SOURCES}
         sources = ["--offline", "--no-index", "--find-links", str(demand.bundle / "wheels")]
-        tool.install(demand.bundle / "bin" / "uv", Path(demand.uv))
+        if demand.uv_sha256:
+            tool.install(demand.bundle / "bin" / "uv", Path(demand.uv))
     elif demand.wheel:
         pinned = wants[normalize(demand.wheel.distribution)].version
         wheel.obtain(demand.wheel, demand.home / "wheels", pinned, variables)

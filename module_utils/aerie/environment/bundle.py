@@ -82,7 +82,8 @@ def read(folder: Path) -> dict[str, Any]:
         value = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return value if isinstance(value, dict) and value.get("schema") == SCHEMA else {}
+    right = isinstance(value, dict) and value.get("schema") == SCHEMA and isinstance(value.get("files"), dict)
+    return value if right else {}
 
 
 def damages(folder: Path, manifest: Mapping[str, Any]) -> list[Difference]:
@@ -103,8 +104,11 @@ def damages(folder: Path, manifest: Mapping[str, Any]) -> list[Difference]:
     return found
 
 
-def require(folder: Path, lock_text: str, python: str, machine: str) -> None:
-    """Refuse a bundle that is damaged, or was made for another lock, Python or machine. Raises `BundleError`."""
+def require(folder: Path, lock_text: str, python: str, machine: str, uv_sha256: str = "") -> None:
+    """Refuse a bundle that is damaged, or was made for another lock, Python or machine. Raises `BundleError`.
+
+    Wheels are held to the lock by uv itself, so uv is held to the controller's, unless none of the bundle's will run.
+    """
     manifest = read(folder)
     if not manifest:
         raise BundleError([Difference(str(folder / MANIFEST), "missing, or not readable", "the manifest of a bundle")])
@@ -116,5 +120,8 @@ def require(folder: Path, lock_text: str, python: str, machine: str) -> None:
         if manifest.get(key) != value
     ]
     problems = others or damages(folder, manifest)
+    if not problems and uv_sha256 and tool.sha256_of(folder / "bin" / "uv") != uv_sha256:
+        wanted = f"that of the controller, sha256 {uv_sha256}; or a uv of the host, in ml_env_uv"
+        problems = [Difference("bin/uv", "another uv", wanted)]
     if problems:
         raise BundleError(problems)

@@ -86,7 +86,8 @@ def bundled(tmp_path: Path, wheels: Wheels, lock_text: str) -> Path:
 def gapped(demand: Make, folder: Path, tmp_path: Path, **more: Any) -> Demand:
     """A demand that knows no other place: an index that does not exist, and a cache that is empty."""
     sources = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_CACHE_DIR": str(tmp_path / "empty")}
-    made = demand(bundle=folder, **{"uv": str(tmp_path / "home" / "bin" / "uv"), **more})
+    own = {"uv": str(tmp_path / "home" / "bin" / "uv"), "uv_sha256": build.tool.sha256_of(Path(UV))}
+    made = demand(bundle=folder, **{**own, **more})
     made.environment = sources
     return made
 
@@ -169,7 +170,7 @@ def test_the_lock_decides_even_when_the_manifest_was_made_to_fit(
 ) -> None:
     wheels.pin("alpha", "1.0", "VERSION = 'forged'\n")
     shutil.copy2(wheels.folder / "alpha-1.0-py3-none-any.whl", bundled / "wheels")
-    bundle.write(bundled, {k: v for k, v in bundle.read(bundled).items() if k not in ("schema", "files")})
+    rewritten(bundled)
     with pytest.raises(build.tool.ToolError, match="ash mismatch"):
         build.converge(gapped(demand, bundled, tmp_path), check_mode=False)
     assert not (tmp_path / "env").exists()
@@ -181,3 +182,34 @@ def test_a_bundle_of_another_lock_is_refused(demand: Make, bundled: Path, tmp_pa
         build.converge(gapped(demand, bundled, tmp_path, lock=other), check_mode=False)
     with pytest.raises(bundle.BundleError, match="missing, or not readable"):
         build.converge(gapped(demand, tmp_path / "nowhere", tmp_path), check_mode=False)
+
+
+def rewritten(folder: Path) -> None:
+    """The manifest of what lies there now, as a forger would write it."""
+    bundle.write(folder, {k: v for k, v in bundle.read(folder).items() if k not in ("schema", "files")})
+
+
+@pytest.mark.parametrize("check_mode", [True, False])
+def test_a_forged_uv_is_never_run(demand: Make, bundled: Path, tmp_path: Path, check_mode: bool) -> None:
+    (bundled / "bin" / "uv").write_text(f'#!/bin/sh\ntouch {tmp_path}/ran\nexec {UV} "$@"\n')
+    rewritten(bundled)
+    with pytest.raises(bundle.BundleError, match="another uv"):
+        build.converge(gapped(demand, bundled, tmp_path), check_mode)
+    assert not (tmp_path / "ran").exists()
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_uv_of_the_host_is_used_and_left_as_it_is(demand: Make, bundled: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own-uv"
+    own.write_text(f'#!/bin/sh\nexec {UV} "$@"\n')
+    own.chmod(0o755)
+    before = own.read_bytes()
+    assert build.converge(gapped(demand, bundled, tmp_path, uv=str(own), uv_sha256=""), check_mode=False).changed
+    assert own.read_bytes() == before
+
+
+def test_a_manifest_without_files_is_none(bundled: Path) -> None:
+    manifest = json.loads((bundled / bundle.MANIFEST).read_text())
+    del manifest["files"]
+    (bundled / bundle.MANIFEST).write_text(json.dumps(manifest))
+    assert bundle.read(bundled) == {}

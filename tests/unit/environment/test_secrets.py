@@ -46,13 +46,13 @@ class Module:
         ("UV_INDEX_SITE_PASSWORD", "", set()),
         ("UV_DEFAULT_INDEX", "https://mirror/simple/a@b", set()),
         ("UV_CACHE_DIR", "/var/a@b", set()),
-        ("UV_OFFLINE", "1", set()),
+        ("UV_OFFLINE", "1", set()), ("HF_TOKEN", None, set()),
     ],
 )  # fmt: skip
-def test_only_the_secret_parts_are_hidden(name: str, value: str, hidden: set[str]) -> None:
+def test_only_the_secret_parts_are_hidden(name: str, value: str | None, hidden: set[str]) -> None:
     found = secrets.of_variables({name: value})
     # As a part of another it is hidden too.
-    assert {one for one in found if "%" not in one or one in value} == hidden
+    assert {one for one in found if "%" not in one or one in (value or "")} == hidden
     module = Module("/var/cache", "1")
     secrets.hide(module, {name: value}, {})
     assert module.no_log_values == found
