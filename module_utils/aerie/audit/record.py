@@ -96,7 +96,11 @@ def check(
 ) -> int:
     """Add the checks of one distribution; return how many files were read."""
     name = distribution.name
-    remedy = f"reinstall {name} at the locked version (tag provision), then patch again (tag patch)"
+    # An edit in place went through the hard link into uv's cache: what is built from that has it too.
+    remedy = (
+        f"on the host: uv cache clean {name} (bin/uv, with the site's UV_CACHE_DIR if there is one), and remove the "
+        "folder that the environment's link leads to; then --tags provision,patch"
+    )
     record = read_record(distribution)
     if record is None:
         checks.add(f"RECORD of {name}", "fail", "no RECORD", "the list that the wheel delivered", remedy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -13,9 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from ansible.module_utils.aerie.audit import record
+from ansible.module_utils.aerie.checks import Checks
 from ansible.module_utils.aerie.environment import build, locked, tool
 from ansible.module_utils.aerie.environment.build import Demand
 from ansible.module_utils.aerie.environment.places import Places
+from ansible.module_utils.aerie.patching import dist
 from ansible.module_utils.aerie.patching.dist import site_packages_of
 from ansible.module_utils.aerie.patching.store import Memory, Store, Written
 
@@ -257,3 +261,24 @@ def test_manifest_tells_what_was_built(demand: Make, tmp_path: Path, lock_text: 
         check=True,
     )
     assert ran.stdout == "1.0\n"
+
+
+def test_an_edit_in_place_is_gone_after_what_the_audit_advises(demand: Make, tmp_path: Path) -> None:
+    """The edited file is a hard link to uv's copy, so that a new build alone brings the edit back."""
+    build.converge(demand(), check_mode=False)
+    (module,) = (tmp_path / "env").glob("lib/python*/site-packages/alpha.py")
+    pristine = module.read_text()
+    with module.open("r+") as stream:
+        stream.write("edited")
+    found = dist.find((tmp_path / "env").resolve(), "alpha")
+    assert found is not None
+    checks = Checks()
+    record.check(checks, found, set())
+    (remedy,) = {check["remedy"] for check in checks.failed}
+    assert "uv cache clean alpha" in remedy
+    made = demand()
+    clean = [UV, "cache", "clean", "alpha"]
+    subprocess.run(clean, env={**os.environ, **made.environment}, check=True, capture_output=True)
+    shutil.rmtree((tmp_path / "env").resolve())
+    assert build.converge(made, check_mode=False).changed
+    assert module.read_text() == pristine
