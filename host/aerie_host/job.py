@@ -110,4 +110,7 @@ def read_job(spec: Spec) -> ExtractionJob:
             raise UsageError(f"extract: {name!r} is {value}, wanted at least {least}")
     if job.prometheus and not (job.prometheus.is_absolute() and job.prometheus.suffix == ".prom"):
         raise UsageError(f"extract: 'prometheus_file' is {metrics}, wanted an absolute path that ends in .prom")
+    # The model's digest covers what lies in its folder: no resume would be of the same inputs.
+    if job.output.resolve().is_relative_to(job.model.resolve()):
+        raise UsageError(f"extract: 'output' is {job.output}, in the folder of the model: give the samples another")
     return job

@@ -168,8 +168,10 @@ def _sample(
         if limits.on_too_long != "truncate":
             raise _TooLongError(note)
         input_ids, loss_mask = input_ids[:longest], loss_mask[:longest]
-    if not any(loss_mask):
-        return None, "no trainable token" + (f" in the first {longest}" if note else "")
+    # Training takes the loss of a token from the state before it.
+    if not any(loss_mask[1:]):
+        but = " but the first, which training leaves out" if any(loss_mask) else ""
+        return None, f"no trainable token{but}" + (f" in the first {longest}" if note else "")
     return Sample(entry.index, entry.line, entry.id, input_ids, loss_mask, unit=entry.unit), note
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aerie_host.checks import Checks
 from aerie_host.folder import PT, Folder
+from aerie_host.judge_files import several
 from aerie_host.outcome import JobError, Outcome, UsageError
 from aerie_host.sample_file import load
 
@@ -233,15 +234,24 @@ def run(spec: Spec, check: bool) -> Outcome:
     training, validation = split_files(str(folder.path), ratio=0.9, seed=0)
     files = sorted(str(path) for path in [*training, *validation])
     wanted = sorted(str(folder.path / item["file"]) for item in manifest["samples"])
-    checks.require("files that training finds", files == wanted, len(files), f"the manifest's {len(wanted)}", REMEDY)
     if not files:
         raise JobError(f"{folder.path}: training finds no file")
+    data: dict[str, Any] = {"output": str(folder.path), "files": len(files)}
+    odd = [str(Path(name).relative_to(folder.path)) for name in sorted(set(files) ^ set(wanted))]
+    text = f"{len(files)}" + (f"; missing there or here: {several(odd)}" if odd else "")
+    checks.require("files that training finds", files == wanted, text, f"the manifest's {len(wanted)}", REMEDY)
+    if odd:
+        # Whatever else training would say of them.
+        return Outcome("readiness", checks, data, False)
     parts = f"{len(training)} for training, {len(validation)} for validation"
-    checks.require("split", not set(training) & set(validation) and bool(training), parts, "none in both", REMEDY)
+    both = set(training) & set(validation)
+    remedy = REMEDY if both else "extract more samples: training keeps one of ten for validation, and the only one too"
+    wanted_parts = "one for training at least, none in both"
+    checks.require("split", not both and bool(training), parts, wanted_parts, remedy)
     dataset = _dataset(checks, files[:samples], max_length, _dtype(dtype))
     hidden_size, layers = manifest["hidden_size"], len(manifest["layers"])
     batch = _batch(checks, dataset, max_length, hidden_size * (layers - 1), hidden_size)
-    data: dict[str, Any] = {"output": str(folder.path), "files": len(files), "read": min(samples, len(files))}
+    data["read"] = min(samples, len(files))
     summary = f"{parts}; {data['read']} read"
     if steps and draft_layers and layers == 4:
         data["drafts"] = _drafts(checks, Path(model or manifest["model"]["path"]), batch, draft_layers, steps)

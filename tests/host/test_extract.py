@@ -257,9 +257,14 @@ def test_an_output_that_is_a_file(extraction, check):
         ({"token_budget": 0}, "'token_budget' is 0, wanted at least 1"),
         ({"on_too_long": "cut"}, "one of error, truncate, skip"),
         ({"data": "/nowhere.jsonl"}, "is not there"),
+        ({"output": "{model}"}, "in the folder of the model: give the samples another"),
+        ({"output": "{model}/../{name}/states"}, "in the folder of the model: give the samples another"),
     ],
 )
 def test_senseless_requests_are_refused(extraction, change, message):
+    if "output" in change:
+        model = extraction.spec["model"]
+        change = {"output": change["output"].format(model=model, name=model.rpartition("/")[2])}
     with pytest.raises(UsageError, match=message):
         extraction.run(check=True, **change)
 

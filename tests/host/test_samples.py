@@ -7,7 +7,7 @@ import json
 import pytest
 
 from aerie_host.conversations import Data
-from aerie_host.entries import Conversation
+from aerie_host.entries import Conversation, TokenRow
 from aerie_host.loss_mask import TemplateRefusedError
 from aerie_host.outcome import JobError
 from aerie_host.samples import Encoder, Limits, has_generation_markers, listed, prepare
@@ -121,6 +121,15 @@ def test_a_sample_whose_answer_was_cut_off_has_nothing_to_train_on():
     done = prepare([Conversation(0, 1, "x", messages)], chatml, Limits(60, "truncate"))
     assert done.samples == []
     assert "no trainable token in the first 60" in listed(done.skipped)
+
+
+def test_the_first_token_alone_is_nothing_to_train_on():
+    rows = [TokenRow(n, n + 1, "", [5, 6, 7][:length], [1, 0, 0][:length]) for n, length in enumerate((3, 1))]
+    done = prepare([*rows, TokenRow(2, 3, "", [5, 6], [0, 1])], chatml, Limits(60))
+    assert [sample.index for sample in done.samples] == [2]
+    assert [entry.reason for entry in done.skipped] == [
+        "no trainable token but the first, which training leaves out"
+    ] * 2
 
 
 def test_at_most_the_first_samples_are_taken(data):

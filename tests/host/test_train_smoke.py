@@ -49,15 +49,21 @@ def test_states_of_another_dtype_on_disk_are_seen(extraction):
     assert failed == {"dtype on disk": "data_1.pt"}
 
 
-def test_a_foreign_file_that_training_would_take_is_seen(extraction):
+def test_files_that_training_would_take_or_miss_are_named(extraction):
     extraction.run()
+    # The dataset itself would die of it.
     torch.save({}, extraction.output / "stray.pt")
-    # The dataset itself dies on it, or the list of files tells: either way the folder is not ready.
-    try:
-        failed = [check["name"] for check in ready(extraction).checks.failed]
-    except (KeyError, RuntimeError):
-        failed = ["files that training finds"]
-    assert "files that training finds" in failed
+    (extraction.output / "data_2.pt").unlink()
+    failed = {check["name"]: check["found"] for check in ready(extraction).checks.failed}
+    assert failed == {"files that training finds": "7; missing there or here: data_2.pt; stray.pt"}
+
+
+def test_a_single_sample_leaves_none_for_training(extraction):
+    extraction.write_data(["Yes."])
+    extraction.run()
+    (failed,) = ready(extraction).checks.failed
+    assert (failed["name"], failed["found"]) == ("split", "0 for training, 1 for validation")
+    assert "extract more samples" in failed["remedy"]
 
 
 def test_true_lengths_and_not_those_guessed_from_file_sizes(extraction):

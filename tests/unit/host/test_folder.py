@@ -79,6 +79,10 @@ def test_finished_means_the_same_inputs_and_every_byte(folder):
     assert resume.finished_manifest(folder, {"layers": [1]}) is None
     write(folder, sample(1))
     assert resume.finished_manifest(folder, {"layers": [1]}) is not None
+    for broken in ([1], [{}], 5, [{"file": 1, "sha256": "", "bytes": 0}]):
+        write_json(folder.manifest, {"fingerprint": {"layers": [1]}, "samples": broken})
+        assert resume.finished_manifest(folder, {"layers": [1]}) is None
+    manifest(folder, {"layers": [1]}, entries)
     (folder.path / "extra.pt").write_bytes(b"")
     assert resume.finished_manifest(folder, {"layers": [1]}) is None
 
