@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from aerie_host import fingerprint as fingerprints
-from aerie_host import packing, resume
+from aerie_host import packing, resume, weights
 from aerie_host.checks import Checks
 from aerie_host.conversations import Data
 from aerie_host.extraction_report import Done, Inputs, make_manifest, report_data, written_checks
@@ -69,6 +69,17 @@ def _plan(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Ou
     return None
 
 
+def _load_tokenizer(job: ExtractionJob) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(job.model, trust_remote_code=job.trust_remote_code)
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        found = f"{type(error).__name__}: {lines[0]}"
+        raise JobError(f"the tokenizer in {job.model} cannot be loaded: are all of its files there? {found}") from error
+
+
 def read_samples(job: ExtractionJob, watch: Watch) -> Inputs:
     """Encode the data; ``JobError`` when more rows give no sample than may."""
     data = Data(job.data, job.shard, job.max_samples)
@@ -76,10 +87,7 @@ def read_samples(job: ExtractionJob, watch: Watch) -> Inputs:
 
     def encoder() -> Encoder:
         if not encoders:
-            from transformers import AutoTokenizer
-
-            tokenizer = AutoTokenizer.from_pretrained(job.model, trust_remote_code=job.trust_remote_code)
-            encoders.append(Encoder(tokenizer))
+            encoders.append(Encoder(_load_tokenizer(job)))
         return encoders[0]
 
     vocabulary = job.facts.vocab_size
@@ -222,7 +230,9 @@ def run(spec: Spec, check: bool) -> Outcome:
     folder = Folder(job.output, job.file_format)
     # The model and the data are local: nothing here may ask the network for them.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    Rows(job.data)  # Refuses what is no data, before anything is spent.
+    # What is no data or not all of a model is refused before anything is spent.
+    Rows(job.data)
+    weights.require_whole(job.model)
     fingerprint = job.fingerprint()
     planned = _plan(job, folder, fingerprint)
     if planned is not None:

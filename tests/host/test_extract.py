@@ -10,6 +10,7 @@ import torch
 
 from aerie_host.outcome import JobError, UsageError
 from tests.host.conftest import ANSWERS, LAYERS
+from tests.host.models import checkpoint
 
 ALL = {f"data_{n}.pt" for n in range(len(ANSWERS))}
 
@@ -267,6 +268,60 @@ def test_senseless_requests_are_refused(extraction, change, message):
         change = {"output": change["output"].format(model=model, name=model.rpartition("/")[2])}
     with pytest.raises(UsageError, match=message):
         extraction.run(check=True, **change)
+
+
+def without(name):
+    return lambda model: (model / name).unlink()
+
+
+def cut_off(model):
+    path = model / "model-00002-of-00002.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def a_pointer(model):
+    (model / "model-00001-of-00002.safetensors").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0\n"
+    )
+
+
+def no_header(model):
+    (model / "model-00001-of-00002.safetensors").write_bytes((9).to_bytes(8, "little") + b"no header")
+
+
+def no_weights(model):
+    for path in model.glob("model*"):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            without("model-00001-of-00002.safetensors"),
+            r"lacks 1 of the 2 files of weights in .*: model-00001-of-00002\.",
+        ),
+        (no_weights, r"has no weights: no file \*\.safetensors or "),
+        (cut_off, r"00002\.safetensors has \d+ bytes, its header names \d+: fetch it again"),
+        (a_pointer, r"00001-of-00002\.safetensors is a pointer of Git LFS: fetch"),
+        (no_header, r"is no file of safetensors: its header cannot be read: fetch"),
+    ],
+)
+def test_a_model_that_is_not_all_there_is_refused_before_anything_is_read(extraction, tmp_path, damage, message):
+    model = checkpoint(tmp_path / "sharded", shard="300KB")
+    extraction.run(check=True, model=str(model))
+    damage(model)
+    for check in (True, False):
+        with pytest.raises(UsageError, match=message):
+            extraction.run(check=check, model=str(model))
+    assert not extraction.output.exists()
+
+
+def test_a_tokenizer_that_cannot_be_loaded_is_named(extraction, tmp_path):
+    model = shutil.copytree(extraction.spec["model"], tmp_path / "bare")
+    (model / "tokenizer.json").write_text("{")
+    with pytest.raises(JobError, match=r"the tokenizer in .*bare cannot be loaded: are all of its files there\? Exc"):
+        extraction.run(model=str(model))
 
 
 def test_the_default_layers_of_a_small_model_are_refused_where_they_collide(extraction):
