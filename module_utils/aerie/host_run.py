@@ -9,6 +9,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.aerie.environment.tool import texts
+
 TAIL_CHARACTERS = 3000
 
 
@@ -22,8 +24,7 @@ def command_line(python: str, payload: str, command: str, spec: str, check: bool
 
 def run_environment(payload: str, extra: dict[str, Any], **more: str) -> dict[str, str]:
     """The environment of a run: ours, the stack's, and the payload importable in child processes too."""
-    environment = dict(os.environ)
-    environment.update({name: str(value) for name, value in extra.items()})
+    environment = {**os.environ, **texts(extra)}
     environment["PYTHONPATH"] = payload
     environment.update(more)
     return environment

@@ -102,6 +102,15 @@ def test_a_command_that_hangs_is_ended_with_its_log(tmp_path):
     assert log == "so far"
 
 
+def test_a_variable_without_a_value_is_not_set(monkeypatch):
+    from ansible.module_utils.aerie.host_run import run_environment
+
+    monkeypatch.setenv("TERM", "dumb")
+    environment = run_environment("/x.pyz", {"VLLM_X": None, "VLLM_Y": 1, "TERM": ""}, MARK="m")
+    assert "VLLM_X" not in environment
+    assert [environment[name] for name in ("VLLM_Y", "TERM", "PYTHONPATH", "MARK")] == ["1", "", "/x.pyz", "m"]
+
+
 def test_a_command_that_dies_without_a_document_says_so(tmp_path):
     from ansible.module_utils.aerie.host_run import command_line, run_program
 
