@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from aerie_host.spec import Spec
 
 DTYPE = "bfloat16"
-LEAST = {
+LEAST: dict[str, float] = {
     "max_length": 2,
     "token_budget": 1,
     "tensor_parallel_size": 1,
+    **dict.fromkeys(("start_timeout", "batch_timeout"), 0.1),
     **dict.fromkeys(("max_samples", "max_skipped", "writers", "disk_reserve"), 0),
 }
 

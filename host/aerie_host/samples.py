@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ON_TOO_LONG = ("error", "truncate", "skip")
 # Part of the fingerprint of an extraction: raise it when the same data gives other tokens or masks than before.
-SAMPLE_RULES = 2
+SAMPLE_RULES = 3
 LISTED = 20
 
 

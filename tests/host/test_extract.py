@@ -256,6 +256,7 @@ def test_an_output_that_is_a_file(extraction, check):
         ({"max_length": 1}, "at least 2"),
         ({"writers": -1}, "'writers' is -1, wanted at least 0"),
         ({"token_budget": 0}, "'token_budget' is 0, wanted at least 1"),
+        ({"batch_timeout": 0}, "'batch_timeout' is 0.0, wanted at least 0.1"),
         ({"on_too_long": "cut"}, "one of error, truncate, skip"),
         ({"data": "/nowhere.jsonl"}, "is not there"),
         ({"output": "{model}"}, "in the folder of the model: give the samples another"),
