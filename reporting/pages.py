@@ -198,7 +198,7 @@ def _numbers(sections: dict[str, Any]) -> list[tuple[str, str]]:
         ("samples", tensors.get("samples", extraction.get("samples")), "{:,}"),
         ("tokens", tensors.get("tokens", extraction.get("tokens")), "{:,}"),
         ("tokens/s", extraction.get("tokens_per_s"), "{:,.0f}"),
-        ("largest difference", tensors.get("largest_difference"), "{:.2%}"),
+        ("largest median difference", tensors.get("largest_difference"), "{:.2%}"),
     ):
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             found.append((label, form.format(value)))

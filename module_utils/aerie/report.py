@@ -139,7 +139,9 @@ def progress_line(progress: dict[str, Any]) -> str:
     looked_at = progress.get("looked_at")
     if isinstance(looked_at, int) and looked_at:
         return f"{progress.get('phase')}: {looked_at:,} done"
-    parts = ["{}/{} samples".format(progress.get("samples", 0), progress.get("total", "?"))]
+    # Loading a large model takes longer than much else.
+    loading = [str(progress["phase"])] if progress.get("phase") == "loading the model" else []
+    parts = [*loading, "{}/{} samples".format(progress.get("samples", 0), progress.get("total", "?"))]
     speed, left = progress.get("tokens_per_s"), progress.get("seconds_left")
     if isinstance(speed, (int, float)):
         parts.append(f"{speed:,.0f} tokens/s")

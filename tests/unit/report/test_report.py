@@ -130,6 +130,7 @@ def test_the_ten_second_reading_says_what_failed_and_how_to_mend_it() -> None:
             "9/10 samples, 950 tokens/s (95% of 1,000), 2.3 GB, 3 s left, GPU memory 61 61 GB",
         ),
         ({}, "0/? samples"),
+        ({"phase": "loading the model", "samples": 3, "total": 9}, "loading the model, 3/9 samples"),
         ({"phase": "reading the data", "looked_at": 12_000, "samples": 0}, "reading the data: 12,000 done"),
     ],
 )
