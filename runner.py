@@ -165,6 +165,8 @@ class Progress:
                 else:
                     self.line(f"  ...      {text}", "cyan")
         elif not self.verbose:
+            if kind == "runner_on_file_diff" and text:  # comes with --diff alone
+                self.line(text)
             self.outcome(kind, data)
         return False
 

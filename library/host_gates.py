@@ -20,7 +20,7 @@ options:
         C(shard) i/n; C(hidden_size) where no checkpoint tells it; C(model_bytes) of a model that is fetched later;
         C(bytes) overrides the estimate of what the hidden states take; C(tensor_parallel) and
         C(gpu_memory_utilization) as vLLM gets them; C(devices) as CUDA_VISIBLE_DEVICES has them; C(model_must_exist)
-        refuses a missing model.
+        refuses a missing model; C(adopted) builds no environment.
     type: dict
     required: true
   controller_time: {description: Seconds since the epoch on the controller, type: float}
@@ -62,7 +62,7 @@ from ansible.module_utils.aerie.gates import gpu, machine, nvidia, pythons, spac
 def judge_space(checks: Checks, environment: Path, stack: dict[str, Any], plan: dict[str, Any]) -> None:
     """Disk for all that will be written, and a model to read."""
     states = space.states_need(plan)
-    needs = [space.environment_need(environment, stack), space.model_need(plan), states]
+    needs = [space.environment_need(environment, stack, bool(plan.get("adopted"))), space.model_need(plan), states]
     space.judge(checks, [need for need in needs if need])
     if states is None:
         text = "hidden size or number of samples not known before the model and the data are there"

@@ -172,10 +172,11 @@ def duration(seconds: float) -> str:
 def render(report: dict[str, Any], path: object) -> list[str]:
     """The verdict as lines that a person reads in ten seconds."""
     counts = report["counts"]
+    changed = "would change (check mode)" if report["command"].get("check") else "changed"
     lines = [
-        "AERIE VERDICT: {}   {} checks, {} failed, {} warned; {} changed; {}".format(
+        "AERIE VERDICT: {}   {} checks, {} failed, {} warned; {} {}; {}".format(
             report["verdict"].upper(), counts["checks"], counts["failed"], counts["warned"], counts["changed"],
-            duration(report["seconds"]),
+            changed, duration(report["seconds"]),
         )
     ]  # fmt: skip
     if not report["hosts"]:

@@ -71,8 +71,10 @@ def folder_bytes(folder: Path) -> int:
         return 0
 
 
-def environment_need(path: Path, stack: dict[str, Any]) -> Need:
-    """What building the environment takes; nothing when one of this stack is in place."""
+def environment_need(path: Path, stack: dict[str, Any], adopted: bool = False) -> Need:
+    """What building the environment takes; nothing when one of this stack is in place, or what is there is adopted."""
+    if adopted:
+        return Need("environment", path, 0, "adopted")
     try:
         there = json.loads((path / ".aerie" / "manifest.json").read_text())["stack"] == stack["name"]
     except (OSError, ValueError, KeyError):

@@ -162,6 +162,7 @@ def test_a_model_that_is_fetched_needs_disk_until_it_is_there(tmp_path: Path) ->
 
 def test_an_environment_in_place_needs_no_disk(tmp_path: Path) -> None:
     assert space.environment_need(tmp_path, STACK).amount == 9_000_000_000
+    assert space.environment_need(tmp_path, STACK, adopted=True).amount == 0
     (tmp_path / ".aerie").mkdir()
     (tmp_path / ".aerie" / "manifest.json").write_text('{"stack": "s"}')
     assert space.environment_need(tmp_path, STACK).amount == 0

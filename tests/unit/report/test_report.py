@@ -104,6 +104,9 @@ def test_the_ten_second_reading_says_what_failed_and_how_to_mend_it() -> None:
         "report: /r/report.json",
     ):
         assert part in text
+    assert "would change" not in text
+    made["command"]["check"] = True
+    assert "; 0 would change (check mode); " in report.render(made, "/r/report.json")[0]
 
 
 @pytest.mark.parametrize(

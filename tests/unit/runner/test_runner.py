@@ -22,6 +22,8 @@ def main():
     p = module.params
     check = {"name": "probe", "status": p["status"], "found": p["says"], "wanted": "x", "remedy": "mend it"}
     aerie = {"section": "gates", "checks": [check], "data": {}}
+    if p["says"] == "diff":
+        module.exit_json(changed=True, aerie=aerie, diff={"before": "old\\n", "after": "new\\n"})
     (module.fail_json if p["status"] == "fail" else module.exit_json)(msg="probe", aerie=aerie)
 main()
 """
@@ -157,6 +159,12 @@ def test_plain_lines_without_a_terminal(run: Run) -> None:
     assert "\x1b" not in done.stdout
     assert "ok       one: Probe" in done.stdout
     assert "VERDICT: PASS   1 checks" in done.stdout
+
+
+def test_a_diff_is_shown_when_asked_for(run: Run) -> None:
+    wanted = ["-i", "one.json", "-e", "says=diff"]
+    assert "-old\n+new" in run(*wanted, "--diff").stdout
+    assert "-old" not in run(*wanted).stdout
 
 
 @pytest.mark.parametrize(
