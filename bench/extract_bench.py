@@ -85,7 +85,6 @@ def _write(number: int, target: str, sizes: list[int], total: int) -> None:
 def measure_write(target: str, sizes: list[int], total: int, count: int) -> float:
     """Bytes per second of as many processes, writing and syncing files of these sizes."""
     folder = Path(target) / "write"
-    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     os.sync()
     context = multiprocessing.get_context("fork")

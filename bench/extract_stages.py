@@ -169,7 +169,8 @@ def clear(target: Path) -> None:
     """An empty folder to extract into."""
     from aerie_host.folder import Folder
 
-    shutil.rmtree(target, ignore_errors=True)
+    if target.exists():
+        shutil.rmtree(target)
     Folder(target).create()
 
 

@@ -20,10 +20,10 @@ def preload() -> None:
     import vllm.model_executor.models.llama
     import vllm.v1.executor.multiproc_executor
     import vllm.v1.worker.cpu_worker
-    from speculators.data_generation import vllm_hidden_states_generator  # noqa: F401 - for the runs
-    from transformers import AutoTokenizer  # noqa: F401 - for the runs
+    from speculators.data_generation import vllm_hidden_states_generator  # noqa: F401 - loaded here for the runs, which are forked
+    from transformers import AutoTokenizer  # noqa: F401 - loaded here for the runs, which are forked
 
-    from aerie_host import extract  # noqa: F401 - for the runs
+    from aerie_host import extract  # noqa: F401 - loaded here for the runs, which are forked
 
     vllm.v1.executor.multiproc_executor.get_mp_context = lambda: multiprocessing.get_context("fork")
 

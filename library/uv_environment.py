@@ -84,12 +84,11 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible.module_utils.aerie import secrets
 from ansible.module_utils.aerie.checks import Checks, finish
-from ansible.module_utils.aerie.environment import build, locked, tool, wheel, wheel_fits
+from ansible.module_utils.aerie.environment import adopted, build, locked, tool, wheel
 from ansible.module_utils.aerie.environment.bundle import BundleError
 from ansible.module_utils.aerie.environment.network import FetchError
 from ansible.module_utils.aerie.environment.places import Places
 from ansible.module_utils.aerie.lock import LockError
-from ansible.module_utils.aerie.patching.dist import environment_root, site_packages_of
 
 SECTION = "environment"
 NETWORK = "see what uv said; mirrors, proxies and certificates go into ml_env_uv_environment"
@@ -148,27 +147,9 @@ def refuse_bundle(module: AnsibleModule, error: BundleError) -> None:
 
 def adopt(module: AnsibleModule, demand: build.Demand) -> None:
     """Verify what stands at the path and install nothing."""
-    root = environment_root(demand.path)
-    if not site_packages_of(root):
-        refuse(module, "environment", f"no Python environment at {demand.path}", "one that the image brings",
-               "correct ml_env_path, or set ml_env_source: lock to build one")  # fmt: skip
-    has = locked.installed(root, demand.vllm_distribution)
-    python = build.python_version(str(root / "bin" / "python"))
-    # Hashes are of wheels, and nobody can tell any more which wheel an image unpacked: versions are compared.
-    wants = locked.wanted(demand.lock, python, hashed=False)
-    checks, wrong = Checks(), locked.differences(wants, has, demand.allowed)
-    for one in wrong:
-        checks.add(
-            f"distribution {one.name}", "fail", one.found, one.wanted, "rebuild the image from the lock of the stack"
-        )
-    if demand.wheel:
-        for one in wheel_fits.misfits(root, demand.wheel, build.versions(has), python):
-            checks.add(f"vLLM build: {one.name}", "fail", one.found, one.wanted, "rebuild the image with that wheel")
-    good = len(wants) - sum(one.name in wants for one in wrong)
-    checks.require("distributions", not wrong, f"{good} of {len(wants)} as locked", f"all {len(wants)}, no other")
-    data = {"path": str(demand.path), "environment": str(root), "python": python, "distributions": len(has)}
-    data["summary"] = f"{demand.stack} adopted, Python {python}, {len(has)} distributions"
-    finish(module, SECTION, checks, False, data, environment=str(root), python=str(demand.path / "bin" / "python"))
+    checks, data = adopted.judge(demand)
+    found, python = data.get("environment", ""), str(demand.path / "bin" / "python")
+    finish(module, SECTION, checks, False, data, environment=found, python=python)
 
 
 def require_place(module: AnsibleModule, demand: build.Demand) -> None:

@@ -78,7 +78,10 @@ def _headline(report: dict[str, Any], hosts: list[dict[str, Any]]) -> str:
         return f"a task failed: {', '.join(broken)}"
     if not checks:
         return "nothing was checked, and that proves nothing"
-    return f"all {checks:,} checks passed" + (f", {warned} of them with a warning" if warned else "")
+    idle = sum(section["counts"]["n/a"] for host in hosts for section in host["sections"])
+    told = f"all {checks - idle:,} checks that apply passed" if idle else f"all {checks:,} checks passed"
+    told += f", {warned} of them with a warning" if warned else ""
+    return told + (f"; {idle:,} not applicable" if idle else "")
 
 
 def _section(name: str, section: dict[str, Any], tasks: list[dict[str, Any]]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from aerie_host.files import sha256_file
 from aerie_host.sample_file import ERRORS, load
 from aerie_host.sample_flaws import DIGEST, READABLE, Examined, Flaw
 from aerie_host.summaries import LayerStatistics
+from aerie_host.texts import Texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,36 +29,9 @@ if TYPE_CHECKING:
 
     from aerie_host.contract import Contract, Expected
 
-SHOWN = 5
 LISTED = 100
 # Beyond this many files at once a disk is busy already.
 MOST_WORKERS = 16
-
-
-class Texts:
-    """Texts of which the first few are shown, and all are counted."""
-
-    def __init__(self) -> None:
-        self._first: list[str] = []
-        self.count = 0
-
-    def add(self, text: str) -> None:
-        """One more."""
-        self.count += 1
-        if len(self._first) < SHOWN:
-            self._first.append(text)
-
-    def __str__(self) -> str:
-        more = self.count - len(self._first)
-        return "; ".join(self._first) + (f"; and {more} more" if more > 0 else "")
-
-
-def several(texts: Sequence[str]) -> str:
-    """The texts in one line, the first five of them."""
-    found = Texts()
-    for text in texts:
-        found.add(text)
-    return str(found)
 
 
 @dataclasses.dataclass

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aerie_host.folder import SAMPLE_NAME, TAKEN_BY_TRAINING, Folder
-from aerie_host.judge_files import several
 from aerie_host.shards import WHOLE
+from aerie_host.texts import several
 
 if TYPE_CHECKING:
     from aerie_host.checks import Checks

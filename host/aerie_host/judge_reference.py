@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from aerie_host.fetch_model import RECORD
 from aerie_host.files import folder_digest
-from aerie_host.judge_files import several
 from aerie_host.judge_folder import NO_MANIFEST
 from aerie_host.sample_file import load
+from aerie_host.texts import several
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from aerie_host import fingerprint as fingerprints
 from aerie_host.files import read_json, sha256_file, sha256_files
 from aerie_host.outcome import JobError
+from aerie_host.texts import several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,12 +50,14 @@ def refuse_foreign_files(folder: Folder, indices: set[int] | None = None) -> Non
     Nor are folders that have the name of a sample. Without indices any sample counts as this job's: it is replaced.
     """
     if folders := folder.in_the_way(indices):
-        shown = ", ".join(folders[:10]) + (f" and {len(folders) - 10} more" if len(folders) > 10 else "")
-        raise JobError(f"{folder.path} holds folders that have names of samples: {shown}. Move them away")
+        raise JobError(
+            f"{folder.path} holds folders that have names of samples: {several(folders, 10)}. Move them away"
+        )
     foreign = folder.foreign_files(indices)
     if foreign:
-        shown = ", ".join(foreign[:10]) + (f" and {len(foreign) - 10} more" if len(foreign) > 10 else "")
-        raise JobError(f"{folder.path} holds files that training would read but that are not its samples: {shown}")
+        raise JobError(
+            f"{folder.path} holds files that training would read but that are not its samples: {several(foreign, 10)}"
+        )
 
 
 def finished_manifest(folder: Folder, fingerprint: dict[str, Any]) -> dict[str, Any] | None:

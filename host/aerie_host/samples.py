@@ -17,6 +17,7 @@ from aerie_host.loss_mask import (
     refuse_lost_calls,
 )
 from aerie_host.outcome import JobError
+from aerie_host.texts import several
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -212,5 +213,4 @@ def prepare(
 
 def listed(entries: list[Skipped]) -> str:
     """The entries in words, the first 20 of them."""
-    more = len(entries) - LISTED
-    return "; ".join(str(entry) for entry in entries[:LISTED]) + (f"; and {more} more" if more > 0 else "")
+    return several(map(str, entries), LISTED)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from aerie_host.checks import Checks
 from aerie_host.folder import PT, Folder
-from aerie_host.judge_files import several
 from aerie_host.outcome import JobError, Outcome, UsageError
 from aerie_host.sample_file import load
+from aerie_host.texts import several
 
 if TYPE_CHECKING:
     import torch

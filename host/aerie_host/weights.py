@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aerie_host.files import read_json
 from aerie_host.outcome import UsageError
+from aerie_host.texts import several
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,8 +25,8 @@ def require_whole(model: Path) -> None:
     names = sorted(set(index.values())) if isinstance(index, dict) else []
     missing = [name for name in names if not (model / name).is_file()]
     if missing:
-        shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-        raise UsageError(f"{model} lacks {len(missing)} of the {len(names)} files of weights in {INDEX}: {shown}")
+        lacks = f"{len(missing)} of the {len(names)} files of weights in {INDEX}"
+        raise UsageError(f"{model} lacks {lacks}: {several(missing)}")
     if not any(path for kind in KINDS for path in model.glob(kind)):
         raise UsageError(f"{model} has no weights: no file {' or '.join(KINDS)}")
     for path in [model / name for name in names] or sorted(model.glob(KINDS[0])):

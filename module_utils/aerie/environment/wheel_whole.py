@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import collections
 import csv
 import hashlib
 import re
@@ -55,8 +56,8 @@ def _recorded(archive: zipfile.ZipFile, files: list[zipfile.ZipInfo]) -> dict[st
 
 def _differences(archive: zipfile.ZipFile, files: list[zipfile.ZipInfo], recorded: dict[str, str]) -> Iterator[str]:
     """Files that RECORD does not have, has otherwise, or has alone; of a name that stands twice one cannot be right."""
-    names = [one.filename for one in files if not UNLISTED.fullmatch(one.filename)]
-    yield from (f"{name} stands there twice" for name in sorted(set(names)) if names.count(name) > 1)
+    names = collections.Counter(one.filename for one in files if not UNLISTED.fullmatch(one.filename))
+    yield from (f"{name} stands there twice" for name, count in sorted(names.items()) if count > 1)
     listed = {name for name in recorded if not UNLISTED.fullmatch(name)}
     yield from (f"{name} is missing" for name in sorted(listed - set(names)))
     for name in names:

@@ -131,6 +131,16 @@ def test_the_verdict_is_one_sentence_and_hosts_with_trouble_come_first() -> None
     assert "correct its address" in away
 
 
+def test_what_does_not_apply_is_not_said_to_have_passed() -> None:
+    made = report(gates={"checks": [check("disk"), check("clock", "warn"), check("driver", "n/a")], "data": {}})
+    made["counts"].update(checks=3, warned=1)
+    told = "all 2 checks that apply passed, 1 of them with a warning; 1 not applicable"
+    assert pages.view(made)["headline"] == told
+    del made["hosts"]["local"]["sections"]["gates"]["checks"][2]
+    made["counts"]["checks"] = 2
+    assert pages.view(made)["headline"] == "all 2 checks passed, 1 of them with a warning"
+
+
 def test_the_truth_rung_alone_has_its_plots() -> None:
     layers = [{"layer": 0, "worst": 0.01, "bound": 0.04}, {"layer": 5, "worst": 0.03, "bound": 0.05}]
     reports = [{"architecture": "llama", "tensor_parallel_size": 2, "small_cache": True, "layers": layers}]
