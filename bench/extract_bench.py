@@ -3,7 +3,8 @@
     plain     prefill alone, `LLM.generate(max_tokens=1)`: the ceiling
     generate  `VllmHiddenStatesGenerator.generate`, states in this process's memory
     files     what an extraction job does: states in files, hashed, synced, journaled
-    write     files of the same sizes written and synced by as many processes: the target folder's ceiling
+    write     files of the same sizes written and synced by as many processes: the target folder's ceiling, the mean of
+              before and after, for a disk's speed drifts
 
 Several values of --lengths, --writers, --target and --step-tokens give a row for each combination. Each engine runs in
 a process of its own, so that one has the memory of another. Weights are random where a shape is named: speed does not
@@ -14,16 +15,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
-import multiprocessing
 import os
-import random
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,40 +63,6 @@ def make_checkpoint(shape: str, folder: Path) -> None:
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))  # noqa: S106 - a token of text
     names = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
-
-
-def _write(number: int, target: str, sizes: list[int], total: int) -> None:
-    data = memoryview(random.Random(number).randbytes(max(sizes)))  # noqa: S311 - content of files, not secrets
-    done = 0
-    for count, size in enumerate(itertools.cycle(sizes)):
-        if done >= total:
-            return
-        path = Path(target) / f"write-{number}-{count}"
-        with path.open("wb") as stream:
-            stream.write(data[:size])
-            stream.flush()
-            os.fsync(stream.fileno())
-        done += size
-
-
-def measure_write(target: str, sizes: list[int], total: int, count: int) -> float:
-    """Bytes per second of as many processes, writing and syncing files of these sizes."""
-    folder = Path(target) / "write"
-    folder.mkdir(parents=True)
-    os.sync()
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=_write, args=(n, str(folder), sizes, total // count)) for n in range(count)]
-    began = time.perf_counter()
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    seconds = time.perf_counter() - began
-    if any(process.exitcode for process in processes):
-        raise SystemExit("the target folder cannot be written at that rate: a writing process failed")
-    written = sum(path.stat().st_size for path in folder.iterdir())
-    shutil.rmtree(folder)
-    return written / seconds
 
 
 def run_stage(name: str, given: argparse.Namespace) -> dict[str, Any]:
@@ -196,8 +159,6 @@ def measure(given: argparse.Namespace, names: dict[str, str | None]) -> Iterator
         for row in run_stage("extraction", stage)["rows"]:
             one = {"step_tokens": step_tokens, **stage.plan[row["lengths"]], **row}
             one["target"] = names[row["target"]] or "temporary folder"
-            total = min(one["bytes"], int(8e9))
-            one["write_bytes_per_s"] = measure_write(row["target"], one.pop("sizes"), total, one["writers"])
             one["write"] = one["write_bytes_per_s"] / one["bytes"] * one["tokens"]
             one["limit"] = min(one["plain"], one["write"])
             yield one

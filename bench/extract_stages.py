@@ -11,9 +11,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from extract_write import measure_write
+
 if TYPE_CHECKING:
     import argparse
 
+WRITTEN = int(4e9)  # bytes, at most, that each measurement of the target folder writes
 SECONDS = 16.0  # what each measurement should take: the last files come after the last step, a share that must be small
 
 
@@ -118,12 +121,15 @@ def measure_extraction(given: argparse.Namespace) -> dict[str, Any]:
             for target, count in itertools.product(given.target, given.writers):
                 clear(Path(target))
                 source = StatesSource(VllmEngine(generator), Path(target), layers, count)
-                to_files(source, lengths, 4 * given.step_tokens, given, 10**6)
+                few = to_files(source, lengths, 4 * given.step_tokens, given, 10**6)
+                sizes = [path.stat().st_size for path in sorted(Path(target).glob("data_*.pt"))[:64]]
+                total = min(few["bytes"] * tokens // (4 * given.step_tokens), WRITTEN)
+                before = measure_write(target, sizes, total, count)
                 one = to_files(source, lengths, tokens, given, 0)
                 source.close_writers()
-                sizes = [path.stat().st_size for path in sorted(Path(target).glob("data_*.pt"))[:64]]
-                row = {"lengths": lengths, "target": target, "writers": count, "generate": generate, "sizes": sizes}
-                found["rows"].append({**row, **one})
+                write = (before + measure_write(target, sizes, total, count)) / 2
+                row = {"lengths": lengths, "target": target, "writers": count, "generate": generate}
+                found["rows"].append({**row, **one, "write_bytes_per_s": write})
                 # Where a later one fails, this is what there is.
                 print(f"{lengths} to {target}, {count} writers: {one['files']:,.0f} tokens/s", file=sys.stderr)
     finally:

@@ -24,12 +24,17 @@ import torch
 from vllm.config import CompilationMode
 from vllm.distributed import get_pp_group, get_tp_group
 from vllm.model_executor.models.interfaces import supports_multimodal
+from vllm.v1.outputs import ModelRunnerOutput
 
 from .slabs import Captured, Rows, Slabs
 
 __all__ = ["LayerCapture"]
 
 log = logging.getLogger(__name__)
+
+# Steps whose rows may still be on their way: one runs, one waits for it. Were copies slower than steps and more were
+# let out, they would take every slab, and the driver would wait for a free one for ever.
+AWAY = 2
 
 
 def _end_with(parent: int) -> None:
@@ -132,9 +137,13 @@ class LayerCapture:
         self._steps: deque[Step] = deque()
         self._armed = False
         self._stream: torch.cuda.Stream | None = None
+        on_cuda = worker.model_runner.device.type == "cuda"
+        if on_cuda:
+            # The next step is prepared while this one runs: vLLM then waits before it reuses what it copies from.
+            worker.model_runner.prepare_inputs_event = torch.Event()
         if get_tp_group().rank_in_group != 0:
             return
-        if worker.model_runner.device.type == "cuda":
+        if on_cuda:
             self._stream = torch.cuda.Stream(worker.model_runner.device)
         layers[0].register_forward_pre_hook(self._begin_step)
         for slot, layer_id in enumerate(sorted(set(layer_ids))):
@@ -205,29 +214,46 @@ class LayerCapture:
 
         Returns:
             The step's output, and the rows that came home since the last call: those of
-            this step may come with the next one. A step without tokens waits for all.
+            the last two steps may come later. A step without tokens waits for all.
         """
         worker: Any = self
         self._slab = slab
         output = worker.execute_model(scheduler_output)
         if output is None:
-            output = worker.sample_tokens(None)
-        return output, self._home(wait=scheduler_output.total_num_scheduled_tokens == 0)
+            output = self._unsampled()
+        return output, self._home(away=AWAY if scheduler_output.total_num_scheduled_tokens else 0)
+
+    def _unsampled(self) -> ModelRunnerOutput:
+        """Close a step without sampling: the scheduler gets some token, 0, for every prompt that ends with it.
+
+        Nobody wants these tokens, and to sample is to wait for the device, which would then idle while the next step
+        is prepared.
+        """
+        runner: Any = self.model_runner  # type: ignore[attr-defined]
+        runner.execute_model_state = None
+        batch = runner.input_batch
+        unfinished = runner.discard_request_mask.np[: batch.num_reqs].tolist()
+        return ModelRunnerOutput(
+            req_ids=batch.req_ids.copy(),
+            req_id_to_index=batch.req_id_to_index.copy(),
+            sampled_token_ids=[[] if more else [0] for more in unfinished],
+        )
 
     def _get_captured_states(self) -> Captured | None:
         """Wait for the rows captured so far and say where they lie; None on ranks that do not capture."""
         if get_tp_group().rank_in_group != 0:
             return None
-        return self._home(wait=True)
+        return self._home(away=0)
 
-    def _home(self, wait: bool) -> Captured:
+    def _home(self, away: int) -> Captured:
+        """Take the steps whose rows are home, and wait until no more than ``away`` are not."""
         if self._stream is not None and self._steps and self._steps[-1].home is None:
             self._steps[-1].home = self._stream.record_event()
         rows: list[Rows] = []
         while self._steps:
             home = self._steps[0].home
             if home is not None and not home.query():
-                if not wait:
+                if len(self._steps) <= away:
                     break
                 home.synchronize()
             rows += self._steps.popleft().rows

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SLABS", "Captured", "Gathered", "Rows", "Slabs"]
 
-# Two steps are with the workers, one more may still be copied, two are being read.
-SLABS = 5
+# The rows of three steps are not handed on yet when the fourth gets its slab; two are being read.
+SLABS = 6
 
 
 class Rows(NamedTuple):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["stream"]
 
-# Steps with the workers at once: one runs, one waits for it to end.
+# Steps whose replies are not read: one is being launched, one waits for that. The model runs behind the launches.
 AHEAD = 2
 
 
@@ -39,7 +39,7 @@ def stream(
         sequences: name and token ids of each, taken as the engine has room for them;
             no name twice among those under way.
         free_slab: returns a slab that nobody reads any more, and may wait for one. The
-            engine itself holds up to three.
+            engine itself holds up to three when it asks: it needs four.
 
     Raises:
         ValueError: a sequence is empty, too long, or has a token outside the vocabulary.
