@@ -6,6 +6,7 @@
     write     files of the same sizes written and synced by as many processes: the target folder's ceiling, the mean of
               before and after, for a disk's speed drifts
 
+With --no-model there are files and write alone, with states that are made up: writers beside the folder, without a GPU.
 Several values of --lengths, --writers, --target and --step-tokens give a row for each combination. Each engine runs in
 a process of its own, so that one has the memory of another. Weights are random where a shape is named: speed does not
 depend on them.
@@ -38,6 +39,7 @@ SHAPES = {
 }
 VOCABULARY = 32000
 MOST_BYTES = 32e9  # what a measurement may put on the disk
+WITHOUT_MODEL_BYTES = 4e9  # what one does where states are made up
 
 
 def make_checkpoint(shape: str, folder: Path) -> None:
@@ -85,6 +87,9 @@ def parser() -> argparse.ArgumentParser:
     what = top.add_mutually_exclusive_group(required=True)
     what.add_argument("--shape", choices=SHAPES, help="a Llama-like model of this shape with random weights")
     what.add_argument("--checkpoint", help="a checkpoint's folder")
+    top.add_argument(
+        "--no-model", action="store_true", help="files and write only: states are made up, no GPU is needed"
+    )
     top.add_argument("--target", nargs="+", default=[None], help="folders to write to (default: a temporary one)")
     top.add_argument("--lengths", nargs="+", default=["1000", "mixed"], help="tokens of every sample, or mixed")
     top.add_argument("--max-length", type=int, default=2048, help="tokens of the longest sample")
@@ -139,13 +144,14 @@ def settle(given: argparse.Namespace) -> dict[str, Any]:
     count = config["num_hidden_layers"]
     given.layers = given.layers or sorted({2, count // 2, count - 3, count - 1})
     given.writers = [worker_count(asked) for asked in given.writers]
-    per_token = 2 * config["hidden_size"] * len(given.layers) + 16
+    given.hidden = config["hidden_size"]
+    given.per_token = 2 * given.hidden * len(given.layers) + 16
     free = min(shutil.disk_usage(Path(target).parent).free for target in given.target)
-    given.most_tokens = int(min(MOST_BYTES, 0.4 * free) / per_token)
+    given.most_tokens = int(min(MOST_BYTES, 0.4 * free) / given.per_token)
     return {
         "model": given.shape or given.checkpoint,
         "layers": given.layers,
-        "hidden": config["hidden_size"],
+        "hidden": given.hidden,
         "tensor_parallel": given.tensor_parallel,
         "cores": len(os.sched_getaffinity(0)),
     }
@@ -155,12 +161,16 @@ def measure(given: argparse.Namespace, names: dict[str, str | None]) -> Iterator
     """All stages, and what their numbers mean together. ``names`` are the targets as they were asked for."""
     for step_tokens in given.step_tokens:
         stage = argparse.Namespace(**{**vars(given), "step_tokens": step_tokens})
-        stage.plan = run_stage("plain", stage)
-        for row in run_stage("extraction", stage)["rows"]:
-            one = {"step_tokens": step_tokens, **stage.plan[row["lengths"]], **row}
+        if given.no_model:
+            tokens = given.tokens or min(given.most_tokens, int(WITHOUT_MODEL_BYTES / given.per_token))
+            stage.plan = {lengths: {"tokens": tokens, "plain": None} for lengths in given.lengths}
+        else:
+            stage.plan = run_stage("plain", stage)
+        for row in run_stage("writers" if given.no_model else "extraction", stage)["rows"]:
+            one = {"step_tokens": step_tokens, "generate": None, **stage.plan[row["lengths"]], **row}
             one["target"] = names[row["target"]] or "temporary folder"
             one["write"] = one["write_bytes_per_s"] / one["bytes"] * one["tokens"]
-            one["limit"] = min(one["plain"], one["write"])
+            one["limit"] = min(filter(None, (one["plain"], one["write"])))
             yield one
 
 
@@ -179,11 +189,18 @@ def heading(found: dict[str, Any]) -> str:
     )
 
 
+def rate(tokens: float | None) -> str:
+    """Tokens per second; nothing where none were measured."""
+    return "" if tokens is None else f"{tokens:,.0f}"
+
+
 def line(row: dict[str, Any]) -> str:
     """One line of the table."""
+    of_plain = f"{row['files'] / row['plain']:.2f}" if row["plain"] else ""
     return (
         f"| {row['step_tokens']:,} | {row['lengths']} | {row['target']} | {row['writers']} "
-        f"| {row['plain']:,.0f} | {row['generate']:,.0f} | {row['files']:,.0f} "
-        f"| {row['write']:,.0f} ({row['write_bytes_per_s'] / 1e9:.2f} GB/s) | {row['files'] / row['plain']:.2f} "
+        f"| {rate(row['plain'])} | {rate(row['generate'])} | {rate(row['files'])} "
+        f"| {row['write']:,.0f} ({row['write_bytes_per_s'] / 1e9:.2f} GB/s) "
+        f"| {of_plain} "
         f"| {row['files'] / row['limit']:.2f} | {row['waited_for_writers']:.1f} of {row['seconds']:.1f} s |"
     )

@@ -15,6 +15,9 @@ from extract_write import measure_write
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
+
+    from aerie_host.states import Engine
 
 WRITTEN = int(4e9)  # bytes, at most, that each measurement of the target folder writes
 SECONDS = 16.0  # what each measurement should take: the last files come after the last step, a share that must be small
@@ -107,34 +110,59 @@ def load_extraction(given: argparse.Namespace) -> Any:
 def measure_extraction(given: argparse.Namespace) -> dict[str, Any]:
     """States by ``generate`` and states in files."""
     from aerie_host import writers
-    from aerie_host.states import StatesSource, VllmEngine
+    from aerie_host.states import VllmEngine
 
     writers.warm_up()
     generator = load_extraction(given)
-    layers = generator.layer_ids
+    engine, layers = VllmEngine(generator), generator.layer_ids
     found: dict[str, Any] = {"rows": []}
     try:
         for lengths in given.lengths:
             tokens = given.plan[lengths]["tokens"]
             by_generate(generator, lengths, 2 * given.step_tokens, given)
             generate = by_generate(generator, lengths, max(2 * given.step_tokens, tokens // 4), given)
-            for target, count in itertools.product(given.target, given.writers):
-                clear(Path(target))
-                source = StatesSource(VllmEngine(generator), Path(target), layers, count)
-                few = to_files(source, lengths, 4 * given.step_tokens, given, 10**6)
-                sizes = [path.stat().st_size for path in sorted(Path(target).glob("data_*.pt"))[:64]]
-                total = min(few["bytes"] * tokens // (4 * given.step_tokens), WRITTEN)
-                before = measure_write(target, sizes, total, count)
-                one = to_files(source, lengths, tokens, given, 0)
-                source.close_writers()
-                write = (before + measure_write(target, sizes, total, count)) / 2
-                row = {"lengths": lengths, "target": target, "writers": count, "generate": generate}
-                found["rows"].append({**row, **one, "write_bytes_per_s": write})
-                # Where a later one fails, this is what there is.
-                print(f"{lengths} to {target}, {count} writers: {one['files']:,.0f} tokens/s", file=sys.stderr)
+            for row in to_targets(engine, layers, lengths, tokens, given):
+                found["rows"].append({**row, "generate": generate})
     finally:
         generator.executor.shutdown()
     return found
+
+
+def measure_writers(given: argparse.Namespace) -> dict[str, Any]:
+    """Made-up states in files."""
+    from extract_made_up import MadeUpEngine
+
+    from aerie_host import writers
+
+    writers.warm_up()
+    engine = MadeUpEngine(given.layers, given.step_tokens, given.hidden)
+    rows = [
+        row
+        for lengths in given.lengths
+        for row in to_targets(engine, given.layers, lengths, given.plan[lengths]["tokens"], given)
+    ]
+    return {"rows": rows}
+
+
+def to_targets(
+    engine: Engine, layers: list[int], lengths: str, tokens: int, given: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """For each target folder and number of writers, extract to files between two measurements of the folder alone."""
+    from aerie_host.states import StatesSource
+
+    for target, count in itertools.product(given.target, given.writers):
+        clear(Path(target))
+        source = StatesSource(engine, Path(target), layers, count)
+        few = to_files(source, lengths, 4 * given.step_tokens, given, 10**6)
+        sizes = [path.stat().st_size for path in sorted(Path(target).glob("data_*.pt"))[:64]]
+        total = min(few["bytes"] * tokens // (4 * given.step_tokens), WRITTEN)
+        before = measure_write(target, sizes, total, count)
+        one = to_files(source, lengths, tokens, given, 0)
+        source.close_writers()
+        write = (before + measure_write(target, sizes, total, count)) / 2
+        # Where a later one fails, this is what there is.
+        print(f"{lengths} to {target}, {count} writers: {one['files']:,.0f} tokens/s", file=sys.stderr)
+        yield {"lengths": lengths, "target": target, "writers": count, **one, "write_bytes_per_s": write}
 
 
 def by_generate(generator: Any, lengths: str, tokens: int, given: argparse.Namespace) -> float:
@@ -180,4 +208,4 @@ def clear(target: Path) -> None:
     Folder(target).create()
 
 
-STAGES = {"plain": measure_plain, "extraction": measure_extraction}
+STAGES = {"plain": measure_plain, "extraction": measure_extraction, "writers": measure_writers}

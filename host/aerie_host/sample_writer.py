@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
@@ -42,6 +43,14 @@ class _Written(NamedTuple):
     stream: BinaryIO
     temporary: Path
     entry: Entry
+
+
+def begin_writeback(stream: BinaryIO) -> None:
+    """Have the disk begin with a file now, and not when ``commit`` waits for it: the next one is hashed meanwhile."""
+    # Linux begins to write what is advised to be dropped, and does not drop what is not written. Only advice: a
+    # filesystem may refuse it.
+    with contextlib.suppress(OSError):
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 class SampleWriter:
@@ -89,6 +98,7 @@ class SampleWriter:
             except BaseException:
                 temporary.unlink(missing_ok=True)
                 raise
+            begin_writeback(stream)
         except (OSError, RuntimeError) as error:
             raise self._unwritable(path, error) from error
         entry = Entry(
