@@ -1,0 +1,107 @@
+"""A misspelled variable is refused before any connection, wherever it is set; one that something reads never is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+import yaml
+
+from action_plugins.inventory_check import known_names, unknown_name
+from tests.unit.inventory.test_inventory_check import playbook
+
+ROOT = Path(__file__).resolve().parents[3]
+(PLAY,) = yaml.safe_load((ROOT / "playbooks" / "check_inventory.yml").read_text())
+PREFIXES = [
+    *(f"{path.name}_" for path in (ROOT / "roles").iterdir()),
+    *PLAY["tasks"][0]["inventory_check"]["prefixes"],
+]
+KNOWN = known_names(ROOT / "roles", ROOT / "playbooks", PREFIXES)
+SPECS = sorted((ROOT / "roles").glob("*/meta/argument_specs.yml"))
+SHIPPED = [
+    *sorted((ROOT / "inventory").rglob("extraction_hosts.yml")),
+    ROOT / "molecule" / "ssh_hosts" / "inventory" / "group_vars" / "extraction_hosts.yml",
+    ROOT / "molecule" / "default" / "host_vars" / "local.yml",
+]
+
+
+def options(path: Path) -> set[str]:
+    """The names of all arguments of one role."""
+    return {name for entry in yaml.safe_load(path.read_text())["argument_specs"].values() for name in entry["options"]}
+
+
+def refusals(tmp_path: Path, *arguments: str) -> str:
+    """What the check named `names` found, in a run that must have been refused before it connected."""
+    done: subprocess.CompletedProcess[str] = playbook(tmp_path, "--tags", "gates", *arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    report = json.loads((tmp_path / "reports" / "latest" / "report.json").read_text())
+    assert report["verdict"] == "could not run"
+    (host,) = report["hosts"].values()
+    assert list(host["sections"]) == ["inventory"]
+    (failed,) = [c for c in host["sections"]["inventory"]["checks"] if c["name"] == "names" and c["status"] == "fail"]
+    return str(failed["found"])
+
+
+def test_a_misspelling_is_named_with_its_place_and_the_name_that_is_meant(tmp_path: Path) -> None:
+    wrong = {
+        "group_vars/extraction_hosts.yml": "aerie_home: /x\nhidden_states_max_lenght: 4096\n",
+        "host_vars/gpu-1.yml": "\n\nhidden_state_layer_ids: [1]\n",
+        "more.yml": "vllm_comit: abc\n",
+    }
+    (tmp_path / "hosts.yml").write_text("extraction_hosts:\n  hosts:\n    gpu-1:\n      aerie_stack: x\n")
+    for name, text in wrong.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    extra = ("-e", "truth_sead=1 site_rack=7", "-e", '{"rollback_waht": "environment"}', "-e", "@more.yml")
+    found = refusals(tmp_path, "-i", "hosts.yml", *extra).split("; ")
+    hosts, group, host, file = (tmp_path / one for one in ("hosts.yml", *wrong))
+    assert found == [
+        f"aerie_stack ({hosts}, line 4, host gpu-1): is aerie_stack_name meant?",
+        f"hidden_state_layer_ids ({host}, line 3, host gpu-1): is hidden_states_layer_ids meant?",
+        f"hidden_states_max_lenght ({group}, line 2, host gpu-1): is hidden_states_max_length meant?",
+        "rollback_waht (-e): is rollback_what meant?",
+        "truth_sead (-e): is truth_seed meant?",
+        f"vllm_comit ({file}, line 1, host gpu-1): is vllm_commit meant?",
+    ]
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.parent.parent.name)
+def test_every_argument_of_every_role_is_accepted(path: Path) -> None:
+    assert options(path)
+    assert {name for name in options(path) if unknown_name(name, KNOWN, PREFIXES)} == set()
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: "-".join(path.relative_to(ROOT).parts[:2]))
+def test_every_variable_that_is_shipped_is_accepted(path: Path) -> None:
+    names: dict[str, Any] = yaml.safe_load(path.read_text())
+    assert {name for name in names if unknown_name(name, KNOWN, PREFIXES)} == set()
+
+
+def test_every_argument_has_the_name_of_its_role_for_prefix() -> None:
+    assert len(SPECS) == len(list((ROOT / "roles").iterdir()))
+    assert all(name.startswith(tuple(PREFIXES)) for name in KNOWN)
+
+
+def test_whatever_the_mapping_reads_is_ours_by_its_prefix_and_is_an_argument_or_a_site_variable() -> None:
+    text = (ROOT / "playbooks" / "vars" / "aerie.yml").read_text()
+    read = {node.name for node in jinja2.Environment(autoescape=True).parse(text).find_all(jinja2.nodes.Name)}
+    others = {name for name in read - KNOWN - set(yaml.safe_load(text)) if not name.startswith("__")}
+    assert others == {"inventory_hostname", "lookup", "playbook_dir", "query"}
+    # A slip of the pen in the mapping would make its own name a known one.
+    roles = tuple(f"{path.name}_" for path in (ROOT / "roles").iterdir())
+    assert {name for name in read & KNOWN if name.startswith(roles)} <= {
+        name for path in SPECS for name in options(path)
+    }
+
+
+@pytest.mark.parametrize("name", ["__ml_env_result", "_aerie_home", "ansible_host", "site_rack", "ml_environment"])
+def test_internal_names_and_those_of_others_are_none_of_ours(name: str) -> None:
+    assert unknown_name(name, KNOWN, PREFIXES) is None
+
+
+def test_a_name_like_none_is_refused_by_its_prefix_alone() -> None:
+    assert unknown_name("vllm_xqj", KNOWN, PREFIXES) == "no such variable"
