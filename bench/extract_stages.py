@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from aerie_host.folder import Folder
     from aerie_host.states import Engine
 
 WRITTEN = int(4e9)  # bytes, at most, that each measurement of the target folder writes
@@ -151,8 +152,7 @@ def to_targets(
     from aerie_host.states import StatesSource
 
     for target, count in itertools.product(given.target, given.writers):
-        clear(Path(target))
-        source = StatesSource(engine, Path(target), layers, count)
+        source = StatesSource(engine, clear(Path(target)), layers, count)
         few = to_files(source, lengths, 4 * given.step_tokens, given, 10**6)
         sizes = [path.stat().st_size for path in sorted(Path(target).glob("data_*.pt"))[:64]]
         total = min(few["bytes"] * tokens // (4 * given.step_tokens), WRITTEN)
@@ -199,13 +199,15 @@ def to_files(source: Any, lengths: str, tokens: int, given: argparse.Namespace, 
     }
 
 
-def clear(target: Path) -> None:
+def clear(target: Path) -> Folder:
     """An empty folder to extract into."""
     from aerie_host.folder import Folder
 
     if target.exists():
         shutil.rmtree(target)
-    Folder(target).create()
+    folder = Folder(target)
+    folder.create()
+    return folder
 
 
 STAGES = {"plain": measure_plain, "extraction": measure_extraction, "writers": measure_writers}

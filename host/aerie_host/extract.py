@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from aerie_host import fingerprint as fingerprints
-from aerie_host import packing, resume, weights
+from aerie_host import packing, replacing, resume, weights
 from aerie_host.checks import Checks
 from aerie_host.conversations import Data
 from aerie_host.extraction_report import Done, Inputs, make_manifest, report_data, written_checks
@@ -108,14 +108,18 @@ def read_samples(job: ExtractionJob, watch: Watch) -> Inputs:
     return Inputs(prepared, data, encoders[0] if encoders else None)
 
 
-def require_disk(job: ExtractionJob, samples: list[Sample], when: str) -> int:
-    """Bytes that the samples will take; ``JobError`` when they do not fit beside the reserve."""
+def require_disk(job: ExtractionJob, samples: list[Sample], when: str, freed: int = 0) -> int:
+    """Bytes that the samples will take; ``JobError`` when they do not fit beside the reserve.
+
+    ``freed``: bytes that come free before the first of them is written.
+    """
     needed = packing.bytes_on_disk(samples, len(job.layers), job.facts.hidden_size)
     what = f"{len(samples)} samples take {needed / 1e9:.2f} GB, " if samples else ""
+    more = f", with the samples that they replace {freed / 1e9:.2f} GB more," if freed else ""
     free = shutil.disk_usage(job.output).free
-    if free < needed + job.disk_reserve:
+    if free + freed < needed + job.disk_reserve:
         raise JobError(
-            f"{when}: {what}{free / 1e9:.2f} GB are free in {job.output} "
+            f"{when}: {what}{free / 1e9:.2f} GB are free in {job.output}{more} "
             f"and {job.disk_reserve / 1e9:.2f} GB stay free: make room, running again continues"
         )
     return needed
@@ -133,7 +137,7 @@ def _load(job: ExtractionJob, folder: Folder) -> StatesSource:
     generator = load_generator(job.model, job.layers, job.max_length, job.token_budget, options, job.trust_remote_code)
     if list(generator.layer_ids) != job.layers:
         raise JobError(f"the generator extracts layers {generator.layer_ids}, asked were {job.layers}")
-    return StatesSource(VllmEngine(generator), folder.path, job.layers, job.writers)
+    return StatesSource(VllmEngine(generator), folder, job.layers, job.writers)
 
 
 def _run_model(job: ExtractionJob, folder: Folder, todo: list[Sample], watch: Watch) -> Done:
@@ -170,8 +174,10 @@ def _run_model(job: ExtractionJob, folder: Folder, todo: list[Sample], watch: Wa
 
 def _work(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Outcome:
     """Everything after the folder is held."""
+    replacing.forget(folder)
     if not job.overwrite:
         resume.refuse_other_inputs(folder, fingerprint)
+        replacing.finish(folder)
     leftovers = folder.drop_temporaries()
     watchdog = Watchdog(_give_up)
     with contextlib.closing(Progress(job.progress or folder.state / "progress.json", job.prometheus)) as progress:
@@ -190,22 +196,25 @@ def _work(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Ou
 def _write_samples(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any], watch: Watch) -> Outcome:
     """Read the data, keep what is there of it, extract the rest, and say what is there now."""
     inputs = read_samples(job, watch)
-    prepared, cleared = inputs.prepared, 0
+    prepared, kept = inputs.prepared, resume.Kept()
+    old = folder.samples() if job.overwrite else []
     if job.overwrite:
-        # Not before the data gave samples, and nothing else stops the job.
         resume.refuse_foreign_files(folder)
-        cleared = folder.clear()
-    resume.refuse_foreign_files(folder, {sample.index for sample in prepared.samples})
-    write_json(folder.fingerprint, fingerprint)
-    kept = resume.keep_good(folder, watch.each(CHECKING, prepared.samples))
+        replacing.want(folder, fingerprint)
+        say(f"{len(old)} samples there are removed when the first new one is computed")
+    else:
+        resume.refuse_foreign_files(folder, {sample.index for sample in prepared.samples})
+        write_json(folder.fingerprint, fingerprint)
+        kept = resume.keep_good(folder, watch.each(CHECKING, prepared.samples))
     todo = [sample for sample in prepared.samples if sample.index not in kept.entries]
     say(f"{len(prepared.samples)} samples, {len(kept.entries)} finished, {len(todo)} to do {kept.redone or ''}")
     watch.progress.plan(len(prepared.samples), sum(len(sample.input_ids) for sample in todo), len(kept.entries))
     done = Done()
     if todo:
-        # A manifest says that everything is there; from here on it is not.
-        folder.manifest.unlink(missing_ok=True)
-        require_disk(job, todo, "before loading the model")
+        if not job.overwrite:
+            # A manifest says that everything is there; it is not.
+            folder.manifest.unlink(missing_ok=True)
+        require_disk(job, todo, "before loading the model", replacing.bytes_freed(old))
         done = _run_model(job, folder, todo, watch)
     by_index = {**kept.entries, **{entry.index: entry for entry in done.entries}}
     entries = [by_index[sample.index] for sample in prepared.samples if sample.index in by_index]
@@ -214,7 +223,7 @@ def _write_samples(job: ExtractionJob, folder: Folder, fingerprint: dict[str, An
         write_json(folder.manifest, make_manifest(job, fingerprint, inputs, entries))
     data = report_data(job, inputs, entries, done)
     data.update(
-        fingerprint=fingerprints.digest(fingerprint), kept=len(kept.entries), redone=kept.redone, overwritten=cleared
+        fingerprint=fingerprints.digest(fingerprint), kept=len(kept.entries), redone=kept.redone, overwritten=len(old)
     )
     tokens = sum(entry.length for entry in done.entries)
     message = f"{len(done.entries):,} samples, {tokens:,} tokens extracted"

@@ -80,15 +80,22 @@ class Folder:
         self.lock_file = self.state / "lock"
         self.writers_lock = self.state / "writers.lock"
         self.fingerprint = self.state / "fingerprint.json"
+        # See aerie_host.replacing.
+        self.wanted = self.state / "wanted.json"
+        self.replacing = self.state / "replacing.json"
         self.journal = self.state / "journal.jsonl"
         self.manifest = path / "manifest.json"
-        self.file_format = file_format or self._begun_with()
+        self.file_format = file_format or self._format_there()
 
-    def _begun_with(self) -> str:
+    def _format_there(self) -> str:
         """What the fingerprint says, or else that in the manifest (a large file); ``pt`` where neither does."""
-        said = read_json(self.fingerprint) or (read_json(self.manifest) or {}).get("fingerprint")
+        said = self.begun_with() or (read_json(self.manifest) or {}).get("fingerprint")
         found = said.get("files") if isinstance(said, dict) else None
         return str(found) if found in FORMATS else PT
+
+    def begun_with(self) -> dict[str, Any] | None:
+        """The fingerprint of the samples there, or of those that replace them; None when neither is known."""
+        return read_json(self.replacing) or read_json(self.fingerprint)
 
     def sample(self, index: int) -> Path:
         """Path of the sample with this index."""
@@ -181,9 +188,13 @@ class Folder:
         self.temporary.mkdir(parents=True, exist_ok=True)
         return left
 
+    def samples(self) -> list[Path]:
+        """Every sample there, of any format: what ``clear`` removes."""
+        return [path for path in self.path.glob("data_*") if SAMPLE_NAME.fullmatch(path.name)]
+
     def clear(self) -> int:
         """Remove the samples, the manifest and the bookkeeping; anything else stays. Return how many samples went."""
-        samples = [path for path in self.path.glob("data_*") if SAMPLE_NAME.fullmatch(path.name)]
+        samples = self.samples()
         self.manifest.unlink(missing_ok=True)
         self.fingerprint.unlink(missing_ok=True)
         self.journal.unlink(missing_ok=True)

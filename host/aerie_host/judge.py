@@ -199,7 +199,7 @@ def _nothing_to_judge(folder: Folder, check: bool) -> Outcome | None:
         raise UsageError(f"judge: {path} is a file, wanted a folder of samples")
     if folder.manifest.exists():
         return None
-    ours = folder.fingerprint.exists() or folder.journal.exists()
+    ours = folder.begun_with() is not None or folder.journal.exists()
     if path.is_dir() and not ours and folder.training_files():
         return None
     if check:

@@ -7,7 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from aerie_host import fingerprint as fingerprints
-from aerie_host.files import read_json, sha256_file, sha256_files
+from aerie_host.files import sha256_file, sha256_files
 from aerie_host.outcome import JobError
 from aerie_host.texts import several
 
@@ -28,7 +28,7 @@ class Kept:
 
 def refuse_other_inputs(folder: Folder, fingerprint: dict[str, Any]) -> None:
     """``JobError`` when the folder was begun with other inputs, or holds samples of unknown origin."""
-    before = read_json(folder.fingerprint)
+    before = folder.begun_with()
     if before is None:
         if folder.training_files():
             raise JobError(
@@ -62,7 +62,8 @@ def refuse_foreign_files(folder: Folder, indices: set[int] | None = None) -> Non
 
 def finished_manifest(folder: Folder, fingerprint: dict[str, Any]) -> dict[str, Any] | None:
     """The manifest, when it is of this fingerprint and every file has its digest; needs no tokenizer and no model."""
-    manifest = folder.read_manifest()
+    # What is being replaced is not what was asked for, whatever it is.
+    manifest = None if folder.replacing.exists() else folder.read_manifest()
     if manifest is None or not isinstance(manifest.get("fingerprint"), dict) or not manifest.get("samples"):
         return None
     if fingerprints.differences(manifest["fingerprint"], fingerprint):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import torch
 
-from aerie_host import safetensors_file
+from aerie_host import replacing, safetensors_file
 from aerie_host.folder import SAFETENSORS, Entry, Folder
 from aerie_host.outcome import JobError
 
@@ -61,6 +61,7 @@ class SampleWriter:
         self._layers = layers
         self._hidden_size = hidden_size
         self._written: list[_Written] = []
+        self._began = False
 
     @property
     def uncommitted(self) -> int:
@@ -79,6 +80,9 @@ class SampleWriter:
         may change after this call.
         """
         self._check(sample, hidden_states)
+        if not self._began:
+            replacing.begin(self._folder)
+            self._began = True
         data = {
             "input_ids": torch.tensor(sample.input_ids, dtype=torch.long),
             "hidden_states": list(hidden_states),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from aerie_host.folder import Entry
+    from aerie_host.folder import Entry, Folder
     from aerie_host.samples import Sample
 
 # Sequences keep their places until the reply to their step is read, and two steps are under way: half of these make
@@ -57,9 +57,9 @@ class Engine(Protocol):
 class StatesSource:
     """Has files written for samples: the engine's next step runs while writers are at work on those before."""
 
-    def __init__(self, engine: Engine, output: Path, layers: Sequence[int], writers: int = 0) -> None:
+    def __init__(self, engine: Engine, folder: Folder, layers: Sequence[int], writers: int = 0) -> None:
         self._engine = engine
-        self._writers = Writers(worker_count(writers), engine.area, output, layers)
+        self._writers = Writers(worker_count(writers), engine.area, folder, layers)
 
     def extract(self, samples: Iterable[Sample]) -> Generator[list[Entry], None, None]:
         """Extract samples; yield the entries of files as they are finished, in any order, none at times."""

@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from aerie_host.folder import Entry, Folder
 from aerie_host.outcome import JobError
 from aerie_host.sample_writer import SampleWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
+    from aerie_host.folder import Entry, Folder
     from aerie_host.samples import Sample
 
 # Pieces that one writer may have waiting: enough to never idle, few enough that the pipes do not fill up.
@@ -117,12 +116,11 @@ class _Assembly:
         return self._parts.pop(piece.sample.index)[0] if end == length else None
 
 
-def serve(connection: Any, area: Area, output: Path, layers: list[int]) -> None:
+def serve(connection: Any, area: Area, folder: Folder, layers: list[int]) -> None:
     """What a writer process does until its driver goes."""
     # Who stops a job by its terminal means the driver; writers end when it does.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    folder = Folder(output)
     with folder.being_written(), open(area.path, "r+b", buffering=0) as memory:  # noqa: PTH123 - no file of a folder
         assembly = _Assembly(mmap.mmap(memory.fileno(), area.nbytes), area.hidden_size)
         writer = SampleWriter(folder, layers, area.hidden_size)
@@ -182,7 +180,7 @@ class _Writer:
 class Writers:
     """A pool of writers, the slabs that they read, and what they have finished."""
 
-    def __init__(self, count: int, area: Area, output: Path, layers: Sequence[int]) -> None:
+    def __init__(self, count: int, area: Area, folder: Folder, layers: Sequence[int]) -> None:
         context = _context()
         self._writers: list[_Writer] = []
         self._free = collections.deque(range(area.slabs))
@@ -194,7 +192,7 @@ class Writers:
         for number in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=serve, args=(theirs, area, output, list(layers)), name=f"writer {number}", daemon=True
+                target=serve, args=(theirs, area, folder, list(layers)), name=f"writer {number}", daemon=True
             )
             process.start()
             theirs.close()

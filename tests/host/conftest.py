@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +99,23 @@ def extraction(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     made = Extraction(model, tmp_path)
 
     def load(job: Any, folder: Folder) -> states.StatesSource:
-        return states.StatesSource(made.engine(job), folder.path, job.layers, job.writers)
+        return states.StatesSource(made.engine(job), folder, job.layers, job.writers)
 
     monkeypatch.setattr(extract, "_load", load)
     return made
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A filesystem of 3 MB."""
+    if os.geteuid():
+        pytest.skip("mounting needs root")
+    place = tmp_path / "disk"
+    place.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "none", str(place)], check=False, capture_output=True, text=True
+    )
+    if done.returncode:
+        pytest.skip(f"this machine mounts nothing: {done.stderr}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)

@@ -137,7 +137,7 @@ from tests.host.transformers_engine import TransformersEngine
 def load(job, folder):
     engine = TransformersEngine(str(job.model), job.layers, job.token_budget)
     print("loaded", flush=True)
-    return states.StatesSource(engine, folder.path, job.layers, job.writers)
+    return states.StatesSource(engine, folder, job.layers, job.writers)
 extract._load = load
 outcome = extract.run(Spec(json.loads(sys.argv[2]), "extract"), False)
 sys.exit(outcome.failed)

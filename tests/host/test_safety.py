@@ -17,22 +17,6 @@ from tests.host.conftest import ANSWERS
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A filesystem of 3 MB."""
-    if os.geteuid():
-        pytest.skip("mounting needs root")
-    place = tmp_path / "disk"
-    place.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3m", "none", str(place)], check=False, capture_output=True, text=True
-    )
-    if done.returncode:
-        pytest.skip(f"this machine mounts nothing: {done.stderr}")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
-
-
 def samples(output):
     return {path.name: (path.stat().st_mtime_ns, path.stat().st_ino) for path in output.glob("data_*.pt")}
 

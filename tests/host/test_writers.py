@@ -36,7 +36,7 @@ def test_many_short_samples_go_to_all_writers_alike(tmp_path, area, monkeypatch)
         return writer
 
     monkeypatch.setattr(Writers, "_writer_for", counted)
-    pool = Writers(4, area, folder.path, LAYERS)
+    pool = Writers(4, area, folder, LAYERS)
     done = []
     try:
         for step in range(4):

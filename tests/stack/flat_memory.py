@@ -72,7 +72,7 @@ def main() -> None:
     generator = load_generator(checkpoint, LAYERS, 300, STEP, {"gpu_memory_utilization": 0.5})
     folder = Folder(home / "out")
     folder.create()
-    source = StatesSource(VllmEngine(generator), folder.path, LAYERS, 2)
+    source = StatesSource(VllmEngine(generator), folder, LAYERS, 2)
     # Lengths that do not fit into steps: samples are spread over two, and put together by writers.
     lengths = [300, 211, 37, 150, 299, 1, 88]
     steps, seen, kept = 0, {}, []

@@ -24,7 +24,7 @@ def through_files(
     folder.create()
     samples = [Sample(index, index + 1, "", ids, [1] * len(ids)) for index, ids in enumerate(sequences)]
     with folder.locked():
-        source = StatesSource(VllmEngine(generator), path, layers, WRITERS)
+        source = StatesSource(VllmEngine(generator), folder, layers, WRITERS)
         try:
             entries = [entry for finished in source.extract(samples) for entry in finished]
         finally:
