@@ -171,7 +171,8 @@ class ActionModule(ActionBase):
         ]
         failed = [item for item in checks if item["status"] == "fail"]
         result["changed"] = False
-        result["aerie"] = {"section": "inventory", "checks": checks, "data": {"summary": f"{len(chosen)} hosts"}}
+        data = {"summary": f"{len(chosen)} hosts", "hosts": [] if failed else chosen}
+        result["aerie"] = {"section": "inventory", "checks": checks, "data": data}
         if failed:
             result["failed"] = True
             result["msg"] = "\n".join(f"{c['name']}: {c['found']}. Remedy: {c['remedy']}" for c in failed)

@@ -29,7 +29,8 @@ type: aggregate
 short_description: Verdict and report of a run
 description:
   - Writes C(<reports>/<run>/report.json), points C(<reports>/latest) at it, and prints the verdict.
-  - Never makes a run fail; what goes wrong here is a warning.
+  - What goes wrong here is a warning, and never makes a run fail.
+  - A run of the shipped playbooks that checked nothing on a host ends with exit code 2.
 options:
   reports:
     description: Folder of the reports on the controller.
@@ -156,7 +157,7 @@ class CallbackModule(CallbackBase):
                 # What a rescue mended is no failure of the run.
                 host["failures"] = []
         # A host that only lent its name to a task on the controller has nothing to report.
-        hosts = {name: host for name, host in self.hosts.items() if name in stats.processed}
+        hosts = aerie_report.asked_for({name: host for name, host in self.hosts.items() if name in stats.processed})
         run = self.get_option("run") or aerie_report.run_name(self.started, os.getpid())
         report = aerie_report.build(hosts, run, self.started, time.time(), command_of(self.playbook))
         try:
@@ -172,11 +173,20 @@ class CallbackModule(CallbackBase):
             colour = {"pass": "green", "fail": "red"}.get(report["verdict"], "yellow")
             for line in aerie_report.render(report, path):
                 self._display.display(line, color=colour)
+        asked = any(aerie_report.USAGE_SECTION in host["sections"] for host in self.hosts.values())
+        if asked and report["verdict"] != aerie_report.PASS and stats_are_good(stats):
+            # Ansible takes tasks that all went well for a success, also when none of them checked anything.
+            raise SystemExit(aerie_report.EXIT_CODES[report["verdict"]])
 
     def reports(self) -> Path:
         """Folder of the reports: as configured, else under $AERIE_VAR, else under var/ of the checkout."""
         chosen = self.get_option("reports")
         return Path(chosen) if chosen else Path(os.environ.get("AERIE_VAR") or CHECKOUT / "var") / "reports"
+
+
+def stats_are_good(stats: Any) -> bool:
+    """Whether Ansible itself would end with 0."""
+    return not any(stats.failures.values()) and not any(stats.dark.values())
 
 
 def failure_text(result: dict[str, Any]) -> str:

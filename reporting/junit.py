@@ -84,6 +84,8 @@ def _troubles(root: ET.Element, report: dict[str, Any], name: str, host: dict[st
     troubles = [] if checked else list(host["failures"])
     if host["unreachable"] and not troubles:
         troubles = [{"task": "connect", "message": "unreachable"}]
+    if host["verdict"] == "could not run" and not checked and not troubles:
+        troubles = [{"task": "run", "message": "nothing was checked: that proves nothing"}]
     if not troubles:
         return
     suite = _new_suite(root, report, f"{name}.tasks", name)

@@ -76,8 +76,10 @@ def _headline(report: dict[str, Any], hosts: list[dict[str, Any]]) -> str:
     broken = [f"{one['task']} on {host['name']}" for host in hosts for one in host["failures"]]
     if broken:
         return f"a task failed: {', '.join(broken)}"
-    if not checks:
-        return "nothing was checked, and that proves nothing"
+    idle_hosts = [host["name"] for host in hosts if host["verdict"] == "could not run"]
+    if idle_hosts or not checks:
+        where = f" on {', '.join(idle_hosts)}" if len(hosts) > len(idle_hosts) else ""
+        return f"nothing was checked{where}, and that proves nothing"
     idle = sum(section["counts"]["n/a"] for host in hosts for section in host["sections"])
     told = f"all {checks - idle:,} checks that apply passed" if idle else f"all {checks:,} checks passed"
     told += f", {warned} of them with a warning" if warned else ""

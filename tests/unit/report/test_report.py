@@ -35,6 +35,12 @@ FAILURE = {"task": "role : do it", "message": "no"}
     [
         (host(section("gates", check("disk"))), "pass"),
         (host(section("gates", check("disk", "warn"), check("shm", "n/a"))), "pass"),
+        (
+            host(section("audit", check("env", "n/a")), section("patches", check("series", "n/a"))),
+            "could not run",
+        ),
+        (host(section("audit", check("env", "n/a")), section("gates", check("disk", "warn"))), "pass"),
+        (host(section("audit", check("env", "n/a")), failures=[FAILURE]), "fail"),
         (host(section("gates", check("disk", "fail"))), "fail"),
         (host(section("gates", check("disk")), failures=[FAILURE]), "fail"),
         (host(unreachable=True, failures=[FAILURE]), "could not run"),
@@ -58,6 +64,26 @@ def test_verdict_of_a_run_is_its_worst_and_no_host_is_no_pass() -> None:
     assert build(good=good, bad=bad, away=away)["verdict"] == "fail"
     assert build(good=good, away=away)["verdict"] == "could not run"
     assert build()["verdict"] == "could not run"
+
+
+def test_checks_that_do_not_apply_are_said_to_prove_nothing() -> None:
+    idle = host(section("audit", check("environment", "n/a", found="no environment yet")))
+    made = build(good=host(section("gates", check("disk"))), idle=idle)
+    assert made["verdict"] == "could not run"
+    lines = [line.strip() for line in report.render(made, "/r")]
+    after = lines[lines.index("idle: could not run") :]
+    assert after[2:4] == ["nothing was checked: that proves nothing", "environment does not apply: no environment yet"]
+
+
+def test_the_hosts_to_judge_are_those_that_the_request_names() -> None:
+    request = section("inventory", check("tags"), hosts=["a", "b"])
+    good = host(section("gates", check("disk")))
+    assert list(report.asked_for({"bastion": host(request), "b": good, "other": good})) == ["b", "other", "a"]
+    assert build(**report.asked_for({"bastion": host(request), "b": good}))["verdict"] == "could not run"
+    assert build(**report.asked_for({"bastion": host(request), "b": good, "a": good}))["verdict"] == "pass"
+    refused = {"bastion": host(section("inventory", check("tags", "fail"), hosts=[]))}
+    assert report.asked_for(refused) == refused
+    assert report.asked_for({"b": good}) == {"b": good}
 
 
 def test_a_check_made_again_replaces_its_answer() -> None:

@@ -141,6 +141,13 @@ def test_what_does_not_apply_is_not_said_to_have_passed() -> None:
     assert pages.view(made)["headline"] == "all 2 checks passed, 1 of them with a warning"
 
 
+def test_a_host_on_which_nothing_applied_is_named_beside_one_that_passed() -> None:
+    made = report(gates={"checks": [check("disk")], "data": {}})
+    idle = {"audit": {"checks": [check("env", "n/a")], "data": {}}}
+    made["hosts"]["idle"] = {**made["hosts"]["local"], "verdict": "could not run", "sections": idle}
+    assert pages.view(made)["headline"] == "nothing was checked on idle, and that proves nothing"
+
+
 def test_the_truth_rung_alone_has_its_plots() -> None:
     layers = [{"layer": 0, "worst": 0.01, "bound": 0.04}, {"layer": 5, "worst": 0.03, "bound": 0.05}]
     reports = [{"architecture": "llama", "tensor_parallel_size": 2, "small_cache": True, "layers": layers}]
@@ -177,6 +184,8 @@ def test_failing_checks_are_grouped_by_what_mends_them() -> None:
         {"hosts": {}, "verdict": "could not run", "error": "no inventory"},
         {"hosts": {"a": {"verdict": "could not run", "changed": 0, "unreachable": True, "sections": {},
                          "failures": []}}},
+        {"hosts": {"a": {"verdict": "could not run", "changed": 0, "unreachable": False, "failures": [],
+                         "sections": {"audit": {"checks": [check("nothing to check", "n/a")], "data": {}}}}}},
         {"hosts": {"a": {"verdict": "fail", "changed": 0, "unreachable": False, "sections": {},
                          "failures": [{"task": "t", "message": "it broke\nTraceback"}]}}},
     ],
@@ -185,7 +194,7 @@ def test_runs_that_checked_nothing_have_pages_too(change: dict[str, Any]) -> Non
     document = {**FULL, **change}
     jsonschema.validate(document, SCHEMA)
     page = pages.html(document)
-    assert "no inventory" in page or "could not be reached" in page or "it broke" in page
+    assert any(text in page for text in ("no inventory", "could not be reached", "it broke", "nothing was checked"))
     suites = ET.fromstring(junit.build(document))
     assert int(suites.get("errors", "0")) >= 1
 

@@ -142,6 +142,7 @@ def test_br47_from_a_read_only_checkout(site: Path, run: Run, tmp_path_factory: 
     ("arguments", "code", "verdict"),
     [
         (["-i", "one.json", "-e", "status=fail"], 1, "fail"),
+        (["-i", "one.json", "-e", "status=n/a"], 2, "could not run"),
         (["-i", "one_away.json"], 2, "could not run"),
         (["-i", "one_away.json", "-e", "status=fail"], 1, "fail"),
         (["-i", "one.json", "--limit", "nobody"], 2, "could not run"),
