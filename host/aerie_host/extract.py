@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import os
 import shutil
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aerie_host import fingerprint as fingerprints
@@ -39,8 +41,16 @@ def _stop(number: int, _frame: object) -> None:
     raise _Stopped(f"stopped by {signal.Signals(number).name}; what was finished stays, running again continues")
 
 
-def _give_up(message: str) -> None:
+# What a job that ends itself may take for its last words.
+LAST_WORDS_SECONDS = 10.0
+
+
+def _give_up(progress: Progress, message: str) -> None:
     """End a process that hangs where no exception reaches: in a library's wait."""
+    # Should what hangs hold up this thread too, then without words: this needs neither Python's lock nor a stream's.
+    nowhere = Path(os.devnull).open("w")  # noqa: SIM115 - it stays open to the end
+    faulthandler.dump_traceback_later(LAST_WORDS_SECONDS, exit=True, file=nowhere)
+    progress.last_words()
     print(f"aerie: {message}; stacks of all threads follow", file=sys.stderr, flush=True)
     faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
     os._exit(1)
@@ -179,8 +189,8 @@ def _work(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Ou
         resume.refuse_other_inputs(folder, fingerprint)
         replacing.finish(folder)
     leftovers = folder.drop_temporaries()
-    watchdog = Watchdog(_give_up)
     with contextlib.closing(Progress(job.progress or folder.state / "progress.json", job.prometheus)) as progress:
+        watchdog = Watchdog(functools.partial(_give_up, progress))
         try:
             outcome = _write_samples(job, folder, fingerprint, Watch(progress, watchdog, job.batch_timeout))
         except BaseException:

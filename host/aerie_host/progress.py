@@ -96,6 +96,15 @@ class Progress:
         self._state.update(phase=name, looked_at=0)
         self._write(force=True)
 
+    def last_words(self) -> None:
+        """Say that the job failed, from another thread than the one that hangs.
+
+        Waits for nobody: no library is asked (an import may be what hangs), and no file is opened that the other
+        thread may be writing, but the lines.
+        """
+        self._state.update(phase="failed", looked_at=0)
+        self._put(lined=True, suffix="last")
+
     def add(self, samples: int, tokens: int, written: int) -> None:
         """Count what one batch finished."""
         state = self._state
@@ -124,17 +133,22 @@ class Progress:
         if not force and now - self._written < WRITE_EVERY_SECONDS:
             return
         self._written = now
+        lined = force or now - self._lined >= LINE_EVERY_SECONDS
+        if lined:
+            self._lined = now
+            self._state["gpu_memory_bytes"] = gpu_memory.used_bytes()
+        self._put(lined)
+
+    def _put(self, lined: bool, suffix: str = "new") -> None:
         try:
-            if force or now - self._lined >= LINE_EVERY_SECONDS:
-                self._lined = now
-                self._state["gpu_memory_bytes"] = gpu_memory.used_bytes()
+            temporary = self._path.with_name(f"{self._path.name}.{suffix}")
+            temporary.write_text(json.dumps(self.state) + "\n", encoding="utf-8")
+            temporary.replace(self._path)
+            if lined:
                 with self._lines.open("a", encoding="utf-8") as stream:
                     stream.write(json.dumps(self.state) + "\n")
                 if self._prometheus is not None:
-                    self._prometheus.write(self.state)
-            temporary = self._path.with_name(f"{self._path.name}.new")
-            temporary.write_text(json.dumps(self.state) + "\n", encoding="utf-8")
-            temporary.replace(self._path)
+                    self._prometheus.write(self.state, suffix)
         except OSError as error:
             if not self._complained:
                 self._complained = True

@@ -80,9 +80,9 @@ class MetricsFile:
             # Replaced between opening and locking it.
             held.close()
 
-    def write(self, state: dict[str, Any]) -> None:
+    def write(self, state: dict[str, Any], suffix: str = "new") -> None:
         """Replace the metrics, whole or not at all; the collector reads no name that does not end in prom."""
-        temporary = self._path.with_name(f".{self._path.name}.new")
+        temporary = self._path.with_name(f".{self._path.name}.{suffix}")
         stream = temporary.open("w", encoding="utf-8")
         try:
             lock_at_once(stream)

@@ -223,7 +223,9 @@ class HostJob:
         document = _read(self.result)
         if document is None:
             known = (_read(self.record) or {}).get("process") or {}
-            text = f"the job (process {known.get('pid')}) ended without a result: it was killed, or the host went down"
+            # A job that ended itself says so before it goes.
+            how = "gave up" if progress.get("phase") == "failed" else "was killed, or the host went down"
+            text = f"the job (process {known.get('pid')}) ended without a result: it {how}"
             text += f". Running the playbook again continues it{self._last_words()}"
             raise HostJobError(text, stderr=self._log_tail())
         document["changed"] = False

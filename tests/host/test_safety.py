@@ -79,6 +79,14 @@ class Source:
         {end}
 extract._load = lambda job, folder: Source()
 """
+CODE = """
+import json, sys, time
+sys.path[:0] = sys.argv[1].split(":")
+from aerie_host import extract, progress, resume, rows
+from aerie_host.spec import Spec
+{hang}
+extract.run(Spec(json.loads(sys.argv[2]), "extract"), False)
+"""
 HANG = "time.sleep(600)"
 
 
@@ -93,26 +101,42 @@ HANG = "time.sleep(600)"
     ],
     ids=["load", "row", "file", "step", "end"],
 )
-def test_what_hangs_is_ended_with_stacks(extraction, hang, limit, what):
+def test_what_hangs_is_ended_with_stacks(extraction, tmp_path, hang, limit, what):
     # Token ids: the import of what makes tokens takes longer than the limit.
     extraction.data.write_text('{"input_ids": [5, 6, 7]}\n')
     if what == "checking files":
         extraction.run()
         extraction.folder.manifest.unlink()
-    code = (
-        "import sys, time; sys.path[:0] = sys.argv[1].split(':')\n"
-        "import json\n"
-        "from aerie_host import extract, resume, rows\n"
-        "from aerie_host.spec import Spec\n"
-        f"{hang}\n"
-        "extract.run(Spec(json.loads(sys.argv[2]), 'extract'), False)"
-    )
-    spec = json.dumps({**extraction.spec, limit: 0.5})
-    command = [sys.executable, "-c", code, f"{ROOT}:{ROOT / 'host'}", spec]
+    metrics = tmp_path / "aerie.prom"
+    spec = json.dumps({**extraction.spec, limit: 0.5, "prometheus_file": str(metrics)})
+    command = [sys.executable, "-c", CODE.format(hang=hang), f"{ROOT}:{ROOT / 'host'}", spec]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert f"aerie: {what} took longer than 0.5 seconds; stacks of all threads follow" in done.stderr
     assert "in _write_samples" in done.stderr
+    assert json.loads((extraction.folder.state / "progress.json").read_text())["phase"] == "failed"
+    assert 'phase{phase="failed"} 1' in metrics.read_text()
+
+
+@pytest.mark.parametrize(
+    "hang",
+    [
+        "progress.Progress.last_words = extract._load = lambda *_: time.sleep(600)",
+        # Nobody reads what it says, and who says more waits for the lock of who waits for a reader.
+        "extract._load = lambda job, folder: print('x' * 10**7, file=sys.stderr)",
+    ],
+    ids=["last words", "standard error"],
+)
+def test_a_hang_that_holds_up_the_last_words_is_ended_without(extraction, hang):
+    extraction.data.write_text('{"input_ids": [5, 6, 7]}\n')
+    spec = json.dumps({**extraction.spec, "start_timeout": 0.5})
+    code = CODE.format(hang=f"extract.LAST_WORDS_SECONDS = 0.5\n{hang}")
+    command = [sys.executable, "-c", code, f"{ROOT}:{ROOT / 'host'}", spec]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.wait(timeout=60) == 1
+        finally:
+            process.kill()
 
 
 def test_three_kills_with_the_real_engine_lose_nothing():

@@ -137,6 +137,10 @@ def test_a_killed_job_is_told_from_a_finished_one_and_can_start_again(job, paylo
     os.kill(json.loads(job.record.read_text())["process"]["pid"], signal.SIGKILL)
     with pytest.raises(HostJobError, match=r"ended without a result: it was killed.* Its log ends: working"):
         job.poll(20)
+    # One that ended itself has said so.
+    job.progress.write_text(json.dumps({"phase": "failed"}))
+    with pytest.raises(HostJobError, match=r"ended without a result: it gave up\. Running"):
+        job.poll(20)
     assert start(job, payload, seconds=0)["running"]
     assert job.poll(20)["finished"]
 
