@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,10 @@ SHIPPED = [
 ]
 
 
-def options(path: Path) -> set[str]:
-    """The names of all arguments of one role."""
-    return {name for entry in yaml.safe_load(path.read_text())["argument_specs"].values() for name in entry["options"]}
+def specified(path: Path) -> dict[str, dict[str, Any]]:
+    """All arguments of one role."""
+    entries = yaml.safe_load(path.read_text())["argument_specs"].values()
+    return {name: spec for entry in entries for name, spec in entry["options"].items()}
 
 
 def refusals(tmp_path: Path, *arguments: str) -> str:
@@ -71,8 +73,8 @@ def test_a_misspelling_is_named_with_its_place_and_the_name_that_is_meant(tmp_pa
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.parent.parent.name)
 def test_every_argument_of_every_role_is_accepted(path: Path) -> None:
-    assert options(path)
-    assert {name for name in options(path) if unknown_name(name, KNOWN, PREFIXES)} == set()
+    assert specified(path)
+    assert {name for name in specified(path) if unknown_name(name, KNOWN, PREFIXES)} == set()
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: "-".join(path.relative_to(ROOT).parts[:2]))
@@ -94,8 +96,21 @@ def test_whatever_the_mapping_reads_is_ours_by_its_prefix_and_is_an_argument_or_
     # A slip of the pen in the mapping would make its own name a known one.
     roles = tuple(f"{path.name}_" for path in (ROOT / "roles").iterdir())
     assert {name for name in read & KNOWN if name.startswith(roles)} <= {
-        name for path in SPECS for name in options(path)
+        name for path in SPECS for name in specified(path)
     }
+
+
+def test_the_gpu_example_names_every_variable_that_the_mapping_reads_and_the_defaults() -> None:
+    text = (ROOT / "playbooks" / "vars" / "aerie.yml").read_text()
+    read = {node.name for node in jinja2.Environment(autoescape=True).parse(text).find_all(jinja2.nodes.Name)}
+    example = (ROOT / "inventory" / "gpu" / "group_vars" / "extraction_hosts.yml").read_text()
+    commented = yaml.safe_load("\n".join(re.findall(r"^# ([a-z]\w+: .+)$", example, re.MULTILINE)))
+    assert (read & KNOWN) - set(yaml.safe_load(text)) - set(yaml.safe_load(example)) - set(commented) == set()
+    assert {name for name in commented if unknown_name(name, KNOWN, PREFIXES)} == set()
+    specs = {name: spec for path in SPECS for name, spec in specified(path).items()}
+    defaults = {name: specs[name]["default"] for name in commented if "default" in specs.get(name, {})}
+    assert len(defaults) > 9
+    assert {name: commented[name] for name in defaults} == defaults
 
 
 @pytest.mark.parametrize("name", ["__ml_env_result", "_aerie_home", "ansible_host", "site_rack", "ml_environment"])
