@@ -94,7 +94,7 @@ def read_job(spec: Spec) -> ExtractionJob:
         token_budget=spec.number("token_budget", 8192),
         writers=spec.number("writers", 0),
         tensor_parallel_size=spec.number("tensor_parallel_size", 1),
-        gpu_memory_utilization=spec.real("gpu_memory_utilization", 0.8),
+        gpu_memory_utilization=spec.real("gpu_memory_utilization", 0.9),
         trust_remote_code=spec.flag("trust_remote_code", False),
         overwrite=spec.flag("overwrite", False),
         file_format=spec.choice("file_format", FORMATS, PT),

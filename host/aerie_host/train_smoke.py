@@ -215,7 +215,7 @@ def run(spec: Spec, check: bool) -> Outcome:
     max_length = spec.number("max_length")
     dtype = spec.text("dtype", "bfloat16")
     samples, steps = spec.number("samples", 64), spec.number("steps", 2)
-    draft_layers = spec.numbers("draft_layers", [1])
+    draft_layers = spec.numbers("draft_layers", [1, 2, 3])
     model = spec.text("model", "")
     spec.finish()
     if steps == 1 or any(number < 1 for number in draft_layers):
