@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 # Ansible's own words, and what Molecule gives with every playbook.
 SPECIAL_TAGS = {"all", "tagged", "untagged", "always", "never", "notest"}
 MOLECULE = "molecule-"
-# How alike a name that has no prefix of ours must be to one of ours to be a slip of the pen: about one letter in ten.
-ALIKE = 0.9
+# How alike a name that has no prefix of ours must be to one of ours to be a slip of the pen: about one letter in 25.
+ALIKE = 0.96
 # The place of a variable of the command line; those of files named there have a line.
 EXTRA = "-e"
 
@@ -90,8 +90,9 @@ def unknown_name(name: str, known: set[str], prefixes: Iterable[str]) -> str | N
     """What is wrong with a variable's name, in words; None when it is known, or none of ours."""
     if name in known or name.startswith("_"):
         return None
-    ours = name.startswith(tuple(prefixes))
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6 if ours else ALIKE)
+    written = name.lower().replace("-", "_")
+    ours = written.startswith(tuple(prefixes))
+    near = difflib.get_close_matches(written, known, n=1, cutoff=0.6 if ours else ALIKE)
     if near:
         return f"is {near[0]} meant?"
     return "no such variable" if ours else None
@@ -120,7 +121,8 @@ class ActionModule(ActionBase):
         known, extra = known_names(roles, Path(arguments["playbooks"]), prefixes), load_extra_vars(self._loader)
         where: dict[tuple[str, str], list[str]] = {}
         for host in hosts:
-            for name in hostvars[host]:
+            # YAML has keys that are no text, 1 or true; none of those is ours.
+            for name in filter(lambda key: isinstance(key, str), hostvars[host]):
                 where.setdefault((name, place_of(name, extra)), []).append(f"host {host}")
         return [
             f"{name} ({', '.join([place] if place == EXTRA else filter(None, [place, *named]))}): {wrong}"

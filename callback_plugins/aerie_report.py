@@ -30,7 +30,7 @@ short_description: Verdict and report of a run
 description:
   - Writes C(<reports>/<run>/report.json), points C(<reports>/latest) at it, and prints the verdict.
   - What goes wrong here is a warning, and never makes a run fail.
-  - A run of the shipped playbooks that checked nothing on a host ends with exit code 2.
+  - A run of site.yml that checked nothing on a host ends with exit code 2.
 options:
   reports:
     description: Folder of the reports on the controller.

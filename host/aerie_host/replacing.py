@@ -10,6 +10,7 @@ The fingerprint of the new samples has three names, one after the other:
 from __future__ import annotations
 
 import fcntl
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,9 @@ BLOCK = 512
 
 
 def want(folder: Folder, fingerprint: dict[str, Any]) -> None:
-    """Have the first new sample replace what is there."""
+    """Have the first new sample replace what is there; ``JobError`` when nothing there may be removed."""
+    if not os.access(folder.path, os.W_OK | os.X_OK):
+        raise JobError(f"{folder.path} may not be written: its samples cannot be replaced")
     write_json(folder.wanted, fingerprint)
 
 

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -183,3 +184,24 @@ def test_check_mode_wants_nothing(extraction):
     assert extraction.run(check=True, overwrite=True, **OTHER).changed
     assert contents(extraction.folder) == before
     assert not extraction.folder.wanted.exists()
+
+
+def test_samples_that_may_not_be_removed_are_not_begun_with():
+    folder = Folder(Path(tempfile.mkdtemp(dir="/var/tmp")))
+    try:
+        folder.create()
+        folder.path.chmod(0o555)
+        folder.state.chmod(0o777)
+        child = os.fork()
+        if not child:
+            # Root may write everywhere.
+            os.setuid(65534)
+            try:
+                replacing.want(folder, OTHER)
+            except JobError as error:
+                os._exit(0 if "may not be written" in str(error) else 2)
+            os._exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert not folder.wanted.exists()
+    finally:
+        shutil.rmtree(folder.path)

@@ -71,6 +71,23 @@ def test_a_misspelling_is_named_with_its_place_and_the_name_that_is_meant(tmp_pa
     ]
 
 
+@pytest.mark.parametrize("name", ["ML_ENV_PATH", "ml-env-path", "hidden-states-max-length", "hidden_state_max_length"])
+def test_another_spelling_of_a_name_is_a_misspelling(name: str) -> None:
+    assert str(unknown_name(name, KNOWN, PREFIXES)).startswith("is ")
+
+
+@pytest.mark.parametrize(
+    "name", ["my_env_path", "html_env_path", "xml_env_path", "vllm", "hidden_states", "environment"]
+)
+def test_names_of_others_are_theirs(name: str) -> None:
+    assert unknown_name(name, KNOWN, PREFIXES) is None
+
+
+def test_names_that_are_no_text_are_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text("extraction_hosts:\n  hosts:\n    gpu-1:\n      aerie_stack: x\n      1: x\n")
+    assert refusals(tmp_path, "-i", "hosts.yml").endswith("is aerie_stack_name meant?")
+
+
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.parent.parent.name)
 def test_every_argument_of_every_role_is_accepted(path: Path) -> None:
     assert specified(path)
