@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aerie_host.files import fsync_folder, write_json
+from aerie_host.files import fsync_folder, read_json, write_json
 from aerie_host.outcome import JobError
 
 if TYPE_CHECKING:
@@ -53,6 +53,11 @@ def finish(folder: Folder) -> None:
     """Go on with a removal that was begun."""
     if not folder.replacing.exists():
         return
+    if not read_json(folder.replacing):
+        raise JobError(
+            f"{folder.replacing} is damaged, so what replaces the samples there is not known: "
+            "remove it to keep them, or replace them (hidden_states_overwrite: true)"
+        )
     try:
         folder.clear()
     except OSError as error:

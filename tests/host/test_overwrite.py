@@ -205,3 +205,14 @@ def test_samples_that_may_not_be_removed_are_not_begun_with():
         assert not folder.wanted.exists()
     finally:
         shutil.rmtree(folder.path)
+
+
+def test_a_damaged_record_of_a_replacement_costs_no_sample(tmp_path):
+    folder = Folder(tmp_path)
+    folder.create()
+    for number, text in enumerate(("", "{", "{}")):
+        folder.sample(number).write_text("a sample")
+        folder.replacing.write_text(text)
+        with pytest.raises(JobError, match=r"replacing\.json is damaged.*remove it"):
+            replacing.finish(folder)
+        assert len(folder.samples()) == number + 1
