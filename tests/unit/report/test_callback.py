@@ -108,7 +108,8 @@ def test_nothing_checked_is_no_pass(tmp_path: Path) -> None:
 
 
 IDLE = {"section": "audit", "checks": [{"name": "env", "status": "n/a", "found": "none yet", "wanted": "one"}]}
-ASKED = {"section": "inventory", "checks": [{**GOOD["checks"][0], "name": "tags"}], "data": {"hosts": ["one"]}}  # type: ignore[dict-item]
+TAGS = {"name": "tags", "status": "pass", "found": "1", "wanted": "1"}
+ASKED = {"section": "inventory", "checks": [TAGS], "data": {"hosts": ["one"]}}
 
 
 @pytest.mark.parametrize(
