@@ -42,8 +42,8 @@ except ImportError as error:
 
 ansible.module_utils.__path__.append(str(CHECKOUT / "module_utils"))
 
-from ansible.module_utils.aerie import report as aerie_report  # noqa: E402  (found only now)
 from reporting import pages  # noqa: E402
+from reporting import verdict as aerie_report  # noqa: E402  (found only now)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -16,7 +16,7 @@ if _SHARED not in ansible.module_utils.__path__:
     # Ansible ships module_utils to the hosts only; locks and series are read on the controller too.
     ansible.module_utils.__path__.append(_SHARED)
 
-from ansible.module_utils.aerie.lock import LockError, joined, parse  # noqa: E402  (found only now)
+from ansible.module_utils.aerie.distributions.lock import LockError, joined, parse  # noqa: E402  (found only now)
 from ansible.module_utils.aerie.patching.series import SeriesError  # noqa: E402
 
 

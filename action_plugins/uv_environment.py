@@ -19,8 +19,8 @@ if _SHARED not in ansible.module_utils.__path__:
     # Ansible ships module_utils to the hosts only; locks and records are read on the controller too.
     ansible.module_utils.__path__.append(_SHARED)
 
-from ansible.module_utils.aerie import lock  # noqa: E402  (found only now)
-from ansible.module_utils.aerie.environment import wheel, wheel_record  # noqa: E402
+from ansible.module_utils.aerie.distributions import lock  # noqa: E402  (found only now)
+from ansible.module_utils.aerie.environment import vllm_wheel, wheel_digest  # noqa: E402
 from ansible.module_utils.aerie.environment.network import FetchError  # noqa: E402
 
 MODULE = "uv_environment"
@@ -88,7 +88,7 @@ class ActionModule(ActionBase):
         record = Path(str(arguments.pop("wheel_record", "") or ""))
         trust = bool(arguments.pop("trust_first_download", False))
         try:
-            source = wheel.source_of(arguments.get("wheel") or {})
+            source = vllm_wheel.source_of(arguments.get("wheel") or {})
             if source is None:
                 return text
             if arguments.get("source") == "existing" and not record.is_file():
@@ -101,19 +101,19 @@ class ActionModule(ActionBase):
             wanted = getattr(error, "wanted", "a record that can be read and written")
             raise AnsweredError(answer("fail", str(error), wanted, getattr(error, "remedy", RECORD))) from None
         arguments["wheel"] = dataclasses.asdict(dataclasses.replace(source, sha256=known.sha256))
-        return text.rstrip("\n") + "\n" + wheel.pin_line(source.distribution, known.version, known.sha256)
+        return text.rstrip("\n") + "\n" + vllm_wheel.pin_line(source.distribution, known.version, known.sha256)
 
     def known(
         self,
         record: Path,
-        source: wheel.Source,
+        source: vllm_wheel.Source,
         trust: bool,
         arguments: dict[str, Any],
         task_vars: dict[str, Any] | None,
-    ) -> wheel_record.Known:
+    ) -> wheel_digest.Known:
         """Version and digest from the record, which is made at the first download."""
 
-        def fetch() -> wheel_record.Known:
+        def fetch() -> wheel_digest.Known:
             given = {
                 "source": dataclasses.asdict(source),
                 "home": arguments.get("home"),
@@ -123,13 +123,13 @@ class ActionModule(ActionBase):
             if got.get("failed"):
                 raise AnsweredError(got)
             version, sha256 = str(got["version"]), str(got["sha256"])
-            if not wheel.SHA256.fullmatch(sha256) or "*" in version:
+            if not vllm_wheel.SHA256.fullmatch(sha256) or "*" in version:
                 # What Ansible hides it hides everywhere.
                 found = f"version {version}, sha256 {sha256}: a password of the inventory is a part of them"
                 raise AnsweredError(answer("fail", found, "what is to be recorded", "change that password"))
-            return wheel_record.Known(version, sha256)
+            return wheel_digest.Known(version, sha256)
 
-        known = wheel_record.settle(record, source, trust, fetch, bool(self._task.check_mode))
+        known = wheel_digest.settle(record, source, trust, fetch, bool(self._task.check_mode))
         if known is None:
             found = f"would be downloaded, and its digest recorded in {record}"
             raise AnsweredError(answer("n/a", found, "a recorded digest", "", changed=True))

@@ -137,7 +137,7 @@ def main() -> int:
 
 def settle(given: argparse.Namespace) -> dict[str, Any]:
     """Fill in what was left open; return what all rows have in common."""
-    from aerie_host.writers import worker_count
+    from aerie_host.extract.writers import worker_count
 
     config = json.loads((Path(given.checkpoint) / "config.json").read_text(encoding="utf-8"))
     config = config.get("text_config", config)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from aerie_host.states import Rows, VllmEngine
+from aerie_host.extract.engine import Rows, VllmEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable

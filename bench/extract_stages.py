@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from aerie_host.folder import Folder
-    from aerie_host.states import Engine
+    from aerie_host.extract.engine import Engine
+    from aerie_host.folder.layout import Folder
 
 WRITTEN = int(4e9)  # bytes, at most, that each measurement of the target folder writes
 SECONDS = 16.0  # what each measurement should take: the last files come after the last step, a share that must be small
@@ -58,7 +58,7 @@ def measure_plain(given: argparse.Namespace) -> dict[str, Any]:
     """Plain prefill, and how many tokens a measurement of ``SECONDS`` takes."""
     from vllm import LLM, SamplingParams
 
-    from aerie_host.states import SEQUENCES
+    from aerie_host.extract.engine import SEQUENCES
 
     llm = LLM(
         given.checkpoint,
@@ -97,7 +97,7 @@ def load_extraction(given: argparse.Namespace) -> Any:
     """The generator as an extraction job loads it."""
     from speculators.data_generation import vllm_hidden_states_generator as module
 
-    from aerie_host.states import load_generator
+    from aerie_host.extract.engine import load_generator
 
     module.VllmConfig = functools.partial(module.VllmConfig, **engine_options(given))
     module.LoadConfig = functools.partial(module.LoadConfig, load_format=load_format(given))
@@ -110,8 +110,8 @@ def load_extraction(given: argparse.Namespace) -> Any:
 
 def measure_extraction(given: argparse.Namespace) -> dict[str, Any]:
     """States by ``generate`` and states in files."""
-    from aerie_host import writers
-    from aerie_host.states import VllmEngine
+    from aerie_host.extract import writers
+    from aerie_host.extract.engine import VllmEngine
 
     writers.warm_up()
     generator = load_extraction(given)
@@ -133,7 +133,7 @@ def measure_writers(given: argparse.Namespace) -> dict[str, Any]:
     """Made-up states in files."""
     from extract_made_up import MadeUpEngine
 
-    from aerie_host import writers
+    from aerie_host.extract import writers
 
     writers.warm_up()
     engine = MadeUpEngine(given.layers, given.step_tokens, given.hidden)
@@ -149,7 +149,7 @@ def to_targets(
     engine: Engine, layers: list[int], lengths: str, tokens: int, given: argparse.Namespace
 ) -> Iterator[dict[str, Any]]:
     """For each target folder and number of writers, extract to files between two measurements of the folder alone."""
-    from aerie_host.states import StatesSource
+    from aerie_host.extract.engine import StatesSource
 
     for target, count in itertools.product(given.target, given.writers):
         source = StatesSource(engine, clear(Path(target)), layers, count)
@@ -180,13 +180,13 @@ def by_generate(generator: Any, lengths: str, tokens: int, given: argparse.Names
 
 def to_files(source: Any, lengths: str, tokens: int, given: argparse.Namespace, first: int) -> dict[str, Any]:
     """Extract to files as a job does, to the last one journaled."""
-    from aerie_host import packing
-    from aerie_host.samples import Sample
+    from aerie_host.data.samples import Sample
+    from aerie_host.extract import schedule
 
     wanted = sequences(lengths, tokens, given.max_length, 4)
     samples = [Sample(first + n, n + 1, "", ids, [1] * len(ids)) for n, ids in enumerate(wanted)]
     waited, began = source.waited_seconds, time.perf_counter()
-    entries = list(itertools.chain.from_iterable(source.extract(packing.order(samples, given.step_tokens))))
+    entries = list(itertools.chain.from_iterable(source.extract(schedule.order(samples, given.step_tokens))))
     seconds = time.perf_counter() - began
     if len(entries) != len(samples):
         raise SystemExit(f"{len(entries)} files for {len(samples)} samples")
@@ -201,7 +201,7 @@ def to_files(source: Any, lengths: str, tokens: int, given: argparse.Namespace, 
 
 def clear(target: Path) -> Folder:
     """An empty folder to extract into."""
-    from aerie_host.folder import Folder
+    from aerie_host.folder.layout import Folder
 
     if target.exists():
         shutil.rmtree(target)

@@ -23,7 +23,7 @@ def preload() -> None:
     from speculators.data_generation import vllm_hidden_states_generator  # noqa: F401 - loaded here for the runs, which are forked
     from transformers import AutoTokenizer  # noqa: F401 - loaded here for the runs, which are forked
 
-    from aerie_host import extract  # noqa: F401 - loaded here for the runs, which are forked
+    from aerie_host.extract import command as extract  # noqa: F401 - loaded here for the runs, which are forked
 
     vllm.v1.executor.multiproc_executor.get_mp_context = lambda: multiprocessing.get_context("fork")
 

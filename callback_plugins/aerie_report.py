@@ -20,8 +20,8 @@ if str(CHECKOUT) not in sys.path:
 if str(CHECKOUT / "module_utils") not in ansible.module_utils.__path__:
     ansible.module_utils.__path__.append(str(CHECKOUT / "module_utils"))
 
-from ansible.module_utils.aerie import report as aerie_report  # noqa: E402  (found only now)
 from reporting import pages  # noqa: E402
+from reporting import verdict as aerie_report  # noqa: E402  (found only now)
 
 DOCUMENTATION = r"""
 name: aerie_report
@@ -66,7 +66,7 @@ def guarded(hook: Hook) -> Hook:
 
 
 class CallbackModule(CallbackBase):
-    """Aggregates the key `aerie` of every result; see module_utils/aerie/report.py for the form."""
+    """Aggregates the key `aerie` of every result; see reporting/verdict.py for the form."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"

@@ -56,9 +56,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible.module_utils.aerie import secrets
-from ansible.module_utils.aerie.host_jobs import HostJob, HostJobError
-from ansible.module_utils.aerie.host_run import missing
+from ansible.module_utils.aerie.jobs.host_job import HostJob, HostJobError
+from ansible.module_utils.aerie.jobs.program import missing
+from ansible.module_utils.aerie.module_io import secrets
 
 
 def start(module: AnsibleModule, job: HostJob) -> dict[str, Any]:

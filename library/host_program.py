@@ -43,8 +43,8 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible.module_utils.aerie import secrets
-from ansible.module_utils.aerie.host_run import command_line, missing, run_environment, run_program
+from ansible.module_utils.aerie.jobs.program import command_line, missing, run_environment, run_program
+from ansible.module_utils.aerie.module_io import secrets
 
 
 def main() -> None:

@@ -35,10 +35,10 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible.module_utils.aerie.checks import Checks, finish
-from ansible.module_utils.aerie.environment import build, kept, locked, tool
+from ansible.module_utils.aerie.distributions.lock import LockError
+from ansible.module_utils.aerie.environment import build, comparison, kept, uv
 from ansible.module_utils.aerie.environment.places import Places
-from ansible.module_utils.aerie.lock import LockError
+from ansible.module_utils.aerie.module_io.checks import Checks, finish
 
 SECTION = "environment"
 
@@ -56,7 +56,7 @@ def main() -> None:
     path, distribution, checks = Path(module.params["path"]), module.params["vllm_distribution"], Checks()
     places = Places(path)
     current = places.current()
-    before = build.versions(locked.installed(current, distribution)) if current else {}
+    before = build.versions(comparison.installed(current, distribution)) if current else {}
     wanted, remedy = "a kept environment that is as it was installed", ""
     try:
         chosen, changed = kept.go_back(path, module.params["name"], distribution, module.check_mode)
@@ -66,10 +66,10 @@ def main() -> None:
         found, remedy = str(error), "wait for it to end, or end it: playbooks/stop.yml"
     except BlockingIOError:
         found, remedy = f"another run builds in {path}.d", "wait for it to end"
-    except (tool.ToolError, LockError, OSError) as error:
+    except (uv.ToolError, LockError, OSError) as error:
         found, remedy = str(error), "choose another one, or provision anew"
     else:
-        after = build.versions(locked.installed(chosen, distribution))
+        after = build.versions(comparison.installed(chosen, distribution))
         verb = ("would lead" if module.check_mode else "leads") if changed else "led already"
         checks.add("kept environment", "pass", f"{path} {verb} to {chosen.name}, as its lock says", wanted)
         all_kept = kept.listing(places, distribution)
@@ -77,11 +77,11 @@ def main() -> None:
         data = {"path": str(path), "kept": all_kept}
         summary = f"{chosen.name}, {len(after)} distributions; kept: {names}"
         finish(
-            module, SECTION, checks, changed, {**data, "summary": summary, "moves": locked.moves(before, after)},
+            module, SECTION, checks, changed, {**data, "summary": summary, "moves": comparison.moves(before, after)},
             environment=str(chosen),
             diff={
                 "before_header": f"{path} (current)", "after_header": f"{path} ({chosen.name})",
-                "before": locked.listing(before), "after": locked.listing(after),
+                "before": comparison.listing(before), "after": comparison.listing(after),
             },
         )  # fmt: skip
         return

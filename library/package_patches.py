@@ -95,7 +95,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible.module_utils.aerie.checks import failure_message, finish
+from ansible.module_utils.aerie.module_io.checks import failure_message, finish
 from ansible.module_utils.aerie.patching.engine import run
 from ansible.module_utils.aerie.patching.probes import collect
 from ansible.module_utils.aerie.patching.request import Request

@@ -53,8 +53,8 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible.module_utils.aerie.checks import Checks, failure_message, finish
-from ansible.module_utils.aerie.patching.dist import UnfitEnvironmentError, environment_root
+from ansible.module_utils.aerie.distributions.installed import UnfitEnvironmentError, environment_root
+from ansible.module_utils.aerie.module_io.checks import Checks, failure_message, finish
 from ansible.module_utils.aerie.patching.probes import check_greps, check_imports
 
 

@@ -59,12 +59,12 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible.module_utils.aerie import secrets
-from ansible.module_utils.aerie.checks import Checks, finish
-from ansible.module_utils.aerie.environment import bundle, tool, wheel, wheel_record
+from ansible.module_utils.aerie.distributions.lock import LockError
+from ansible.module_utils.aerie.environment import bundle, uv, vllm_wheel, wheel_digest
 from ansible.module_utils.aerie.environment.network import FetchError
 from ansible.module_utils.aerie.gates.machine import size
-from ansible.module_utils.aerie.lock import LockError
+from ansible.module_utils.aerie.module_io import secrets
+from ansible.module_utils.aerie.module_io.checks import Checks, finish
 
 
 def download(given: dict[str, Any], wanted: str, wheels: Path) -> None:
@@ -84,13 +84,13 @@ def download(given: dict[str, Any], wanted: str, wheels: Path) -> None:
         environment = variables(given)
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-tool.TAIL :])
-        raise tool.ToolError(f"pip download ended with {done.returncode}: {said}")
+        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-uv.TAIL :])
+        raise uv.ToolError(f"pip download ended with {done.returncode}: {said}")
 
 
 def variables(given: dict[str, Any]) -> dict[str, str]:
     """The controller's variables, and what the request adds; an authorities' file by each name that is looked for."""
-    added = tool.texts(given["environment"])
+    added = uv.texts(given["environment"])
     merged = {**os.environ, **added}
     # What the request says wins over all of the controller's, of which pip would heed REQUESTS_CA_BUNDLE first.
     authorities = added.get("PIP_CERT") or added.get("SSL_CERT_FILE")
@@ -106,27 +106,27 @@ def with_wheel(given: dict[str, Any], text: str, dry: bool) -> str:
 
     Raises `FetchError`, `LockError` or `OSError`.
     """
-    source = wheel.source_of(given["wheel"])
+    source = vllm_wheel.source_of(given["wheel"])
     if source is None:
         return text
-    folder, reached = Path(given["path"]) / "wheels", tool.clean_environment(variables(given), {})
+    folder, reached = Path(given["path"]) / "wheels", uv.clean_environment(variables(given), {})
 
-    def fetch() -> wheel_record.Known:
-        got = wheel.obtain(source, folder, "", reached)
-        return wheel_record.Known(got.version, got.sha256)
+    def fetch() -> wheel_digest.Known:
+        got = vllm_wheel.obtain(source, folder, "", reached)
+        return wheel_digest.Known(got.version, got.sha256)
 
-    known = wheel_record.settle(Path(given["wheel_record"]), source, given["trust_first_download"], fetch, dry)
+    known = wheel_digest.settle(Path(given["wheel_record"]), source, given["trust_first_download"], fetch, dry)
     if known is None:
         return text
     if not dry:
-        wheel.obtain(dataclasses.replace(source, sha256=known.sha256), folder, known.version, reached)
-    return text.rstrip("\n") + "\n" + wheel.pin_line(source.distribution, known.version, known.sha256)
+        vllm_wheel.obtain(dataclasses.replace(source, sha256=known.sha256), folder, known.version, reached)
+    return text.rstrip("\n") + "\n" + vllm_wheel.pin_line(source.distribution, known.version, known.sha256)
 
 
 def drop_others(wheels: Path, wanted: str) -> None:
     """Remove wheels of an earlier lock: what pip took has a digest of this one."""
     for path in wheels.iterdir():
-        if f"sha256:{tool.sha256_of(path)}" not in wanted:
+        if f"sha256:{uv.sha256_of(path)}" not in wanted:
             path.unlink()
 
 
@@ -161,7 +161,7 @@ def make(given: dict[str, Any], stack_text: str, text: str, facts: dict[str, Any
     download(given, bundle.requirements(stack_text, f"{given['python']}.0"), wheels)
     drop_others(wheels, bundle.requirements(text, f"{given['python']}.0"))
     (folder / "lock.txt").write_text(text, encoding="utf-8")
-    tool.install(Path(sys.executable).parent / "uv", folder / "bin" / "uv")
+    uv.install(Path(sys.executable).parent / "uv", folder / "bin" / "uv")
     if given["model"]:
         copy_model(Path(given["model"]), folder / "model")
     bundle.write(folder, facts)
@@ -200,7 +200,7 @@ def main() -> None:
         checks.add("vLLM wheel", "fail", error.found, error.wanted, error.remedy)
         finish(module, "bundle", checks, False, {})
         return
-    except (tool.ToolError, LockError, OSError) as error:
+    except (uv.ToolError, LockError, OSError) as error:
         remedy = "see what pip said; mirrors, proxies and certificates go into bundle_environment"
         checks.add("bundle", "fail", str(error), "every wheel of the lock", remedy)
         finish(module, "bundle", checks, False, {})

@@ -82,13 +82,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible.module_utils.aerie import secrets
-from ansible.module_utils.aerie.checks import Checks, finish
-from ansible.module_utils.aerie.environment import adopted, build, locked, tool, wheel
+from ansible.module_utils.aerie.distributions.lock import LockError
+from ansible.module_utils.aerie.environment import adopted, build, comparison, uv, vllm_wheel
 from ansible.module_utils.aerie.environment.bundle import BundleError
 from ansible.module_utils.aerie.environment.network import FetchError
 from ansible.module_utils.aerie.environment.places import Places
-from ansible.module_utils.aerie.lock import LockError
+from ansible.module_utils.aerie.module_io import secrets
+from ansible.module_utils.aerie.module_io.checks import Checks, finish
 
 SECTION = "environment"
 NETWORK = "see what uv said; mirrors, proxies and certificates go into ml_env_uv_environment"
@@ -111,10 +111,10 @@ def uv_in_place(module: AnsibleModule) -> str:
         return ""  # nothing is installed
     if given["source"] == "bundle":
         return str(target)  # comes from the bundle, when something is built and the bundle was found whole
-    if tool.sha256_of(target) != given["uv_sha256"] and not module.check_mode:
+    if uv.sha256_of(target) != given["uv_sha256"] and not module.check_mode:
         if not given["uv_upload"]:
             module.exit_json(changed=False, needs_uv=True)
-        tool.install(Path(given["uv_upload"]), target)
+        uv.install(Path(given["uv_upload"]), target)
     return str(target)
 
 
@@ -127,10 +127,10 @@ def bundle_of(module: AnsibleModule) -> Path | None:
     return Path(module.params["bundle"])
 
 
-def wheel_of(module: AnsibleModule) -> wheel.Source | None:
+def wheel_of(module: AnsibleModule) -> vllm_wheel.Source | None:
     """Where vLLM comes from when it is not in the lock."""
     try:
-        return wheel.source_of(module.params["wheel"])
+        return vllm_wheel.source_of(module.params["wheel"])
     except FetchError as error:
         refuse(module, "vLLM wheel", error.found, error.wanted, error.remedy)
         raise
@@ -164,7 +164,7 @@ def require_place(module: AnsibleModule, demand: build.Demand) -> None:
 
 def report(outcome: build.Outcome, demand: build.Demand, check_mode: bool) -> dict[str, Any]:
     """Data of the section."""
-    moved = locked.moves(outcome.before, outcome.after)
+    moved = comparison.moves(outcome.before, outcome.after)
     count = sum(len(group) for group in moved.values())
     if not outcome.changed:
         verb = "as locked"
@@ -230,7 +230,7 @@ def main() -> None:
         keep=given["keep"],
         may_move=given["may_move"],
         replace=given["replace"],
-        environment=tool.texts(given["environment"]),
+        environment=uv.texts(given["environment"]),
         allowed=given["allowed"],
         bundle=bundle_of(module),
         uv_sha256="" if given["uv"] else given["uv_sha256"] or "",
@@ -250,7 +250,7 @@ def main() -> None:
     except FetchError as error:
         refuse(module, "vLLM wheel", error.found, error.wanted, error.remedy)
         return
-    except tool.ToolError as error:
+    except uv.ToolError as error:
         refuse(module, "build", str(error), f"the stack {demand.stack} installed", NETWORK)
         return
     except build.MoveError as error:
@@ -277,10 +277,10 @@ def main() -> None:
     finish(
         module, SECTION, checks, outcome.changed, report(outcome, demand, module.check_mode),
         environment=str(outcome.environment or ""), python=str(demand.path / "bin" / "python"),
-        moves=locked.moves(outcome.before, outcome.after),
+        moves=comparison.moves(outcome.before, outcome.after),
         diff={
             "before_header": f"{demand.path} (installed)", "after_header": f"{demand.path} (locked)",
-            "before": locked.listing(outcome.before), "after": locked.listing(outcome.after),
+            "before": comparison.listing(outcome.before), "after": comparison.listing(outcome.after),
         },
     )  # fmt: skip
 

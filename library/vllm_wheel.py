@@ -38,10 +38,10 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible.module_utils.aerie import secrets
-from ansible.module_utils.aerie.checks import Checks, finish
-from ansible.module_utils.aerie.environment import tool, wheel
+from ansible.module_utils.aerie.environment import uv, vllm_wheel
 from ansible.module_utils.aerie.environment.network import FetchError
+from ansible.module_utils.aerie.module_io import secrets
+from ansible.module_utils.aerie.module_io.checks import Checks, finish
 
 
 def main() -> None:
@@ -55,13 +55,13 @@ def main() -> None:
     )
     given = module.params
     secrets.hide(module, given["environment"], os.environ, *secrets.addresses_of(given["source"]))
-    added = tool.texts(given["environment"])
+    added = uv.texts(given["environment"])
     try:
-        source = wheel.source_of(given["source"])
+        source = vllm_wheel.source_of(given["source"])
         if source is None:
             module.fail_json(msg="vllm_wheel: a release is in the lock of its stack")
         folder = Path(given["home"]) / "wheels"
-        got = wheel.obtain(source, folder, "", tool.clean_environment(os.environ, added))
+        got = vllm_wheel.obtain(source, folder, "", uv.clean_environment(os.environ, added))
     except FetchError as error:
         checks = Checks()
         checks.add("vLLM wheel", "fail", error.found, error.wanted, error.remedy)

@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parent.parent / "module_utils"))
 
-from ansible.module_utils.aerie.environment import locked  # noqa: E402  (found only now)
+from ansible.module_utils.aerie.environment import comparison  # noqa: E402  (found only now)
 from ansible.module_utils.aerie.environment.wheel_name import NEWEST, file_of, parse_name  # noqa: E402
 from ansible.module_utils.aerie.gates.pythons import release, satisfies  # noqa: E402
 
@@ -102,7 +102,7 @@ def glibc_of(stack: dict[str, Any], text: str) -> str:
     files = {f"sha256:{digest}": parse_name(file_of(place)) for place, digest in FILE.findall(done.stdout)}
     needs: list[tuple[int, ...]] = [(0,)]
     for minor in (one for one in range(NEWEST) if satisfies(f"3.{one}", stack["python"])):
-        for name, wants in locked.wanted(text, f"3.{minor}.0").items():
+        for name, wants in comparison.wanted(text, f"3.{minor}.0").items():
             wheels = [file for digest in wants.hashes if (file := files.get(digest)) is not None]
             fits = [one for one in wheels if one.runs_on(stack["machine"], f"==3.{minor}")]
             if not fits:

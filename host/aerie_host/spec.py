@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from aerie_host.outcome import UsageError
+from aerie_host.report.outcome import UsageError
 
 T = TypeVar("T")
 _MISSING = object()

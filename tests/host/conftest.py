@@ -14,8 +14,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="runs in the ML environment: tools/host_tests")
 pytest.importorskip("transformers")
 
-from aerie_host import extract, states  # noqa: E402  (found only now)
-from aerie_host.folder import Folder  # noqa: E402  (found only now)
+from aerie_host.extract import command as extract  # noqa: E402  (found only now)
+from aerie_host.extract import engine  # noqa: E402  (found only now)
+from aerie_host.folder.layout import Folder  # noqa: E402  (found only now)
 from aerie_host.spec import Spec  # noqa: E402  (found only now)
 from tests.host.models import checkpoint  # noqa: E402  (found only now)
 from tests.host.transformers_engine import TransformersEngine  # noqa: E402  (found only now)
@@ -88,7 +89,7 @@ class Extraction:
 
     def digests(self) -> dict[str, tuple[str, int]]:
         """Digest and time of every sample file."""
-        from aerie_host.files import sha256_file
+        from aerie_host.shared.files import sha256_file
 
         return {p.name: (sha256_file(p), p.stat().st_mtime_ns) for p in self.folder.training_files()}
 
@@ -98,8 +99,8 @@ def extraction(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """An extraction whose states come from Transformers through the seam that vLLM's come through."""
     made = Extraction(model, tmp_path)
 
-    def load(job: Any, folder: Folder) -> states.StatesSource:
-        return states.StatesSource(made.engine(job), folder, job.layers, job.writers)
+    def load(job: Any, folder: Folder) -> engine.StatesSource:
+        return engine.StatesSource(made.engine(job), folder, job.layers, job.writers)
 
     monkeypatch.setattr(extract, "_load", load)
     return made

@@ -18,7 +18,7 @@ KINDS = {name for name, kind in vars(Spec).items() if inspect.isfunction(kind) a
 # A variable as it is, or made a number or a flag.
 VARIABLE = re.compile(r"\{\{ (\w+)(?: \| (?:int|float|bool))? \}\}")
 # Modules that read the specification for a command.
-READERS = {"extract": ["aerie_host.job"]}
+READERS = {"extract": ["aerie_host.extract.job"]}
 DIFFERENT = {
     # By hand nothing has to be asked: the manifest says which shard it is.
     ("judge", "shard"),

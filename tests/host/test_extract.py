@@ -8,7 +8,7 @@ import shutil
 import pytest
 import torch
 
-from aerie_host.outcome import JobError, UsageError
+from aerie_host.report.outcome import JobError, UsageError
 from tests.host.conftest import ANSWERS, LAYERS
 from tests.host.models import checkpoint
 

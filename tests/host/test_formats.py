@@ -9,10 +9,12 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from aerie_host import judge, sample_file, train_smoke
-from aerie_host.folder import Folder
-from aerie_host.model_facts import CONVENTION
-from aerie_host.outcome import JobError, UsageError
+from aerie_host.folder import sample_file
+from aerie_host.folder.layout import Folder
+from aerie_host.judge import command as judge
+from aerie_host.ready import command as train_smoke
+from aerie_host.report.outcome import JobError, UsageError
+from aerie_host.shared.model_config import CONVENTION
 from aerie_host.spec import Spec
 from tests.host.conftest import ANSWERS, LAYERS
 
@@ -48,7 +50,7 @@ def test_both_formats_hold_the_same_sample(extraction, tmp_path):
 
 
 def test_layers_beyond_ten_stay_in_order(tmp_path):
-    from aerie_host import safetensors_file
+    from aerie_host.folder import safetensors_file
 
     states = [torch.full((3, 2), float(number)).bfloat16() for number in range(12)]
     data = {"input_ids": torch.arange(3), "loss_mask": torch.ones(3, dtype=torch.long), "hidden_states": states}

@@ -11,13 +11,13 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from aerie_host import judge
-from aerie_host.conversations import Data
-from aerie_host.loss_mask import TemplateRefusedError
-from aerie_host.outcome import JobError, UsageError
-from aerie_host.rows import Rows
-from aerie_host.samples import Encoder, Limits, prepare
-from aerie_host.shards import Shard
+from aerie_host.data.conversations import Data
+from aerie_host.data.loss_mask import TemplateRefusedError
+from aerie_host.data.rows import Rows
+from aerie_host.data.samples import Encoder, Limits, prepare
+from aerie_host.judge import command as judge
+from aerie_host.report.outcome import JobError, UsageError
+from aerie_host.shared.shard import Shard
 from aerie_host.spec import Spec
 from tests.host.conftest import ANSWERS
 from tests.host.models import fast_tokenizer, slow_tokenizer

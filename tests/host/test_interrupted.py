@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aerie_host.outcome import JobError
+from aerie_host.report.outcome import JobError
 from tests.host.conftest import ANSWERS
 
 
@@ -131,13 +131,13 @@ def test_a_journal_that_cannot_be_written_is_named(extraction):
 DRIVER = """
 import json, sys, time
 sys.path[:0] = json.loads(sys.argv[1])
-from aerie_host import extract, states
+from aerie_host.extract import command as extract, engine as engine_module
 from aerie_host.spec import Spec
 from tests.host.transformers_engine import TransformersEngine
 def load(job, folder):
     engine = TransformersEngine(str(job.model), job.layers, job.token_budget)
     print("loaded", flush=True)
-    return states.StatesSource(engine, folder, job.layers, job.writers)
+    return engine_module.StatesSource(engine, folder, job.layers, job.writers)
 extract._load = load
 outcome = extract.run(Spec(json.loads(sys.argv[2]), "extract"), False)
 sys.exit(outcome.failed)

@@ -8,11 +8,12 @@ import shutil
 import pytest
 import torch
 
-from aerie_host import judge, judge_reference, sample_flaws
-from aerie_host.contract import Expected
-from aerie_host.files import sha256_file, write_json
-from aerie_host.outcome import JobError
-from aerie_host.reference import ReferenceModel
+from aerie_host.checkpoint.reference_forward import ReferenceModel
+from aerie_host.folder.expectation import Expected
+from aerie_host.judge import command as judge
+from aerie_host.judge import flaws, reference
+from aerie_host.report.outcome import JobError
+from aerie_host.shared.files import sha256_file, write_json
 from aerie_host.spec import Spec
 from tests.host.conftest import ANSWERS, LAYERS
 from tests.host.made_folder import failures
@@ -48,7 +49,7 @@ def test_what_was_extracted_passes_with_everything_that_can_be_asked(extraction)
     assert failures(outcome) == {}
     assert not outcome.failed
     names = {check["name"] for check in outcome.checks.as_list()}
-    assert set(sample_flaws.PROPERTIES) <= names
+    assert set(flaws.PROPERTIES) <= names
     assert {f"layer {layer} equals Transformers" for layer in LAYERS} <= names
     assert outcome.data["reference"]["files"] == 3
     assert 0 < outcome.data["largest_difference"] < 0.02
@@ -136,12 +137,12 @@ def test_only_the_model_of_the_manifest_is_compared_with(extraction, model, tmp_
     outcome = judged(extraction, reference_samples=1, model=str(other))
     assert "reference" not in outcome.data
     wanted = {check["name"]: check["wanted"] for check in outcome.checks.as_list() if check["status"] == "n/a"}
-    assert wanted[judge_reference.CHECK] == f"{other} is not the model of the manifest (another digest)"
+    assert wanted[reference.CHECK] == f"{other} is not the model of the manifest (another digest)"
     assert not outcome.failed
 
 
 def test_reference_files_span_all_lengths():
     files = [Expected(f"data_{n}.pt", length=length) for n, length in enumerate([5, 1, 9, 7, 3])]
-    assert [one.length for one in judge_reference.choose(files, 3)] == [1, 5, 9]
-    assert [one.length for one in judge_reference.choose(files, 1)] == [9]
-    assert len(judge_reference.choose(files, 50)) == 5
+    assert [one.length for one in reference.choose(files, 3)] == [1, 5, 9]
+    assert [one.length for one in reference.choose(files, 1)] == [9]
+    assert len(reference.choose(files, 50)) == 5

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="runs in the ML environment: tools/host_tests")
 
-from aerie_host import sample_flaws as flaws  # noqa: E402  (found only now)
+from aerie_host.judge import flaws  # noqa: E402  (found only now)
 from tests.host.made_folder import HIDDEN, MadeFolder, failures, statuses  # noqa: E402  (found only now)
 
 LENGTHS = [5, 9, 12, 7, 30, 1]

@@ -12,9 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="runs in the ML environment: tools/host_tests")
 
-from aerie_host import judge_files  # noqa: E402  (found only now)
-from aerie_host import sample_flaws as flaws  # noqa: E402  (found only now)
-from aerie_host.outcome import JobError, UsageError  # noqa: E402  (found only now)
+from aerie_host.judge import flaws, sample_files  # noqa: E402  (found only now)
+from aerie_host.report.outcome import JobError, UsageError  # noqa: E402  (found only now)
 from tests.host.made_folder import LAYERS, MadeFolder, failures, founds, sample, statuses  # noqa: E402  (found only now)
 
 HOST = Path(__file__).parents[2] / "host"
@@ -141,14 +140,14 @@ def test_the_order_of_the_report_is_that_of_the_files_however_many_are_in_work(t
         path.write_bytes(path.read_bytes()[:-1])
     found = failures(folder.judge())[flaws.DIGEST]
     assert [part.split(":")[0] for part in found.split("; ")] == ["data_3.pt", "data_7.pt", "data_31.pt"]
-    assert judge_files.workers() >= 1
+    assert sample_files.workers() >= 1
 
 
 PEAK = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from aerie_host import judge
+from aerie_host.judge import command as judge
 from aerie_host.spec import Spec
 outcome = judge.run(Spec({"output": sys.argv[2]}, "judge"), False)
 peak = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")][0]

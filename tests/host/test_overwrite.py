@@ -13,9 +13,9 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from aerie_host import replacing
-from aerie_host.folder import Folder
-from aerie_host.outcome import JobError
+from aerie_host.folder import overwrite
+from aerie_host.folder.layout import Folder
+from aerie_host.report.outcome import JobError
 from tests.host.conftest import ANSWERS
 
 OTHER = {"layer_ids": [0, 2, 3, 5]}
@@ -105,7 +105,7 @@ def test_a_kill_while_samples_are_removed_is_gone_on_from(extraction, tmp_path, 
     for moment in range(100):
         shutil.rmtree(extraction.output)
         shutil.copytree(whole, extraction.output)
-        replacing.want(extraction.folder, fingerprint)
+        overwrite.want(extraction.folder, fingerprint)
         left = iter(range(moment))
 
         def dying(original, left=left):
@@ -120,7 +120,7 @@ def test_a_kill_while_samples_are_removed_is_gone_on_from(extraction, tmp_path, 
             patched.setattr(Path, "unlink", dying(Path.unlink))
             patched.setattr(Path, "replace", dying(Path.replace))
             try:
-                replacing.begin(extraction.folder)
+                overwrite.begin(extraction.folder)
                 break
             except KeyboardInterrupt:
                 moments += 1
@@ -143,7 +143,7 @@ def test_a_kill_while_samples_are_removed_is_gone_on_from(extraction, tmp_path, 
 def test_the_same_inputs_are_replaced_too_and_gone_on_with(extraction):
     extraction.run()
     before = extraction.digests()
-    replacing.want(extraction.folder, json.loads(extraction.folder.fingerprint.read_text()))
+    overwrite.want(extraction.folder, json.loads(extraction.folder.fingerprint.read_text()))
     extraction.folder.wanted.replace(extraction.folder.replacing)
     assert extraction.run().data["extracted"] == len(ANSWERS)
     assert {name: found[0] for name, found in extraction.digests().items()} == {
@@ -160,7 +160,7 @@ def test_a_sample_that_cannot_be_removed_is_named(extraction, monkeypatch):
 
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(JobError, match="is to be replaced and cannot be removed: Operation not permitted"):
-        replacing.begin(extraction.folder)
+        overwrite.begin(extraction.folder)
 
 
 def test_the_disk_counts_what_is_removed_and_not_what_stays_under_another_name(extraction, small_disk):
@@ -197,7 +197,7 @@ def test_samples_that_may_not_be_removed_are_not_begun_with():
             # Root may write everywhere.
             os.setuid(65534)
             try:
-                replacing.want(folder, OTHER)
+                overwrite.want(folder, OTHER)
             except JobError as error:
                 os._exit(0 if "may not be written" in str(error) else 2)
             os._exit(3)
@@ -214,5 +214,5 @@ def test_a_damaged_record_of_a_replacement_costs_no_sample(tmp_path):
         folder.sample(number).write_text("a sample")
         folder.replacing.write_text(text)
         with pytest.raises(JobError, match=r"replacing\.json is damaged.*remove it"):
-            replacing.finish(folder)
+            overwrite.finish(folder)
         assert len(folder.samples()) == number + 1

@@ -7,7 +7,7 @@ import json
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from aerie_host.outcome import JobError, UsageError
+from aerie_host.report.outcome import JobError, UsageError
 
 
 def test_an_extraction_writes_metrics_that_prometheus_reads(extraction, tmp_path):

@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 
-from aerie_host import train_smoke
-from aerie_host.outcome import JobError
+from aerie_host.ready import command as train_smoke
+from aerie_host.report.outcome import JobError
 from aerie_host.spec import Spec
 from tests.host.conftest import LAYERS
 from tests.host.models import checkpoint

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from aerie_host import judge
+from aerie_host.judge import command as judge
 from aerie_host.spec import Spec
 from tests.host.conftest import ANSWERS, LAYERS
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aerie_host.outcome import JobError
+from aerie_host.report.outcome import JobError
 from tests.host.conftest import ANSWERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,7 +82,9 @@ extract._load = lambda job, folder: Source()
 CODE = """
 import json, sys, time
 sys.path[:0] = sys.argv[1].split(":")
-from aerie_host import extract, progress, resume, rows
+from aerie_host.data import rows
+from aerie_host.extract import command as extract, progress
+from aerie_host.folder import resume
 from aerie_host.spec import Spec
 {hang}
 extract.run(Spec(json.loads(sys.argv[2]), "extract"), False)

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from aerie_host.conversations import Data
-from aerie_host.entries import Conversation, TokenRow
-from aerie_host.loss_mask import TemplateRefusedError
-from aerie_host.outcome import JobError
-from aerie_host.samples import Encoder, Limits, has_generation_markers, listed, prepare
+from aerie_host.data.conversations import Data
+from aerie_host.data.loss_mask import TemplateRefusedError
+from aerie_host.data.row_kinds import Conversation, TokenRow
+from aerie_host.data.samples import Encoder, Limits, has_generation_markers, listed, prepare
+from aerie_host.report.outcome import JobError
 from tests.host.models import SPECIALS, fast_tokenizer, slow_tokenizer
 
 ENDS = {"chatml": 1, "marked": 1, "empty_think": 1, "reasoning": 1, "llama3": 3, "kimi_k2": 4, "kimi_k2_thinking": 4}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aerie_host.summaries import LayerStatistics, LayerSum
+from aerie_host.report.summaries import LayerStatistics, LayerSum
 
 
 def test_statistics_of_many_files_are_those_of_all_rows_together() -> None:

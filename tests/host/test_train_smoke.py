@@ -7,9 +7,9 @@ import json
 import pytest
 import torch
 
-from aerie_host import train_smoke
-from aerie_host.files import write_json
-from aerie_host.outcome import JobError, UsageError
+from aerie_host.ready import command as train_smoke
+from aerie_host.report.outcome import JobError, UsageError
+from aerie_host.shared.files import write_json
 from aerie_host.spec import Spec
 
 pytest.importorskip("speculators")

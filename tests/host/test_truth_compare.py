@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from aerie_host.reference import Forward, Rounding
+from aerie_host.checkpoint.reference_forward import Forward, Rounding
 from aerie_host.truth import checkpoints
 from aerie_host.truth.cases import cases, layer_ids
 from aerie_host.truth.compare import Comparison, compare, separation

@@ -7,10 +7,10 @@ import os
 
 import pytest
 
-from aerie_host import writers
-from aerie_host.folder import Folder
-from aerie_host.samples import Sample
-from aerie_host.writers import Area, Piece, Writers
+from aerie_host.data.samples import Sample
+from aerie_host.extract import writers
+from aerie_host.extract.writers import Area, Piece, Writers
+from aerie_host.folder.layout import Folder
 
 LAYERS, HIDDEN, LENGTH, AT_ONCE, SLABS = [1, 2], 256, 16, 400, 2
 SLAB_BYTES = len(LAYERS) * AT_ONCE * LENGTH * HIDDEN * 2

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from aerie_host.states import Rows
-from aerie_host.writers import Area
+from aerie_host.extract.engine import Rows
+from aerie_host.extract.writers import Area
 
 SLABS = 3
 
@@ -36,13 +36,13 @@ class TransformersEngine:
         self.change_rows: Callable[[list[Rows]], list[Rows]] = lambda rows: rows
 
     def offsets(self, slab: int, row: int) -> list[int]:
-        """See ``aerie_host.states.Engine``."""
+        """See ``aerie_host.extract.engine.Engine``."""
         return [((slab * len(self.layer_ids) + n) * self.tokens + row) * self._row for n in range(len(self.layer_ids))]
 
     def stream(
         self, sequences: Iterable[tuple[str, list[int]]], free_slab: Callable[[], int]
     ) -> Generator[list[Rows], None, None]:
-        """See ``aerie_host.states.Engine``."""
+        """See ``aerie_host.extract.engine.Engine``."""
         rows: list[Rows] = []
         slab, used = free_slab(), 0
         for name, ids in sequences:

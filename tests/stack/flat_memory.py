@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from aerie_host.folder import Folder
-from aerie_host.samples import Sample
-from aerie_host.states import StatesSource, VllmEngine, load_generator
+from aerie_host.data.samples import Sample
+from aerie_host.extract.engine import StatesSource, VllmEngine, load_generator
+from aerie_host.folder.layout import Folder
 from aerie_host.truth.checkpoints import build
 
 LAYERS = [0, 2, 5]

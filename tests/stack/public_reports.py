@@ -11,7 +11,7 @@ import torch
 from speculators.data_generation import layer_capture, slabs
 from speculators.data_generation.vllm_hidden_states_generator import VllmHiddenStatesGenerator
 
-from aerie_host.reference import ReferenceModel
+from aerie_host.checkpoint.reference_forward import ReferenceModel
 from aerie_host.truth.checkpoints import LAYERS, build
 
 

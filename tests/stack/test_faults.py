@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from overlay import ROOT, Environment, read_series, without
 
-from ansible.module_utils.aerie.audit import contract
-from ansible.module_utils.aerie.checks import Checks
+from ansible.module_utils.aerie.audit import contracts
+from ansible.module_utils.aerie.module_io.checks import Checks
 
 pytestmark = pytest.mark.stack
 GENERATOR = (
@@ -84,13 +84,13 @@ def test_without_0005_synchronous_scheduling(environment: Environment, tmp_path:
     """No CPU run shows this fault; its contract does."""
     series = [read_series("speculators-0.3.0")]
     whole = Checks()
-    contract.check(whole, environment.site_packages, series)
+    contracts.check(whole, environment.site_packages, series)
     assert whole.failed == []
     overlay = without(environment, "speculators-0.3.0", "0005-synchronous-scheduling", tmp_path / "overlay").overlay
     assert overlay is not None
     (overlay / "vllm").symlink_to(environment.site_packages / "vllm")
     reverted = Checks()
-    contract.check(reverted, overlay, series)
+    contracts.check(reverted, overlay, series)
     assert [("async_scheduling" in check["wanted"] + check["name"], check["file"]) for check in reverted.failed] == [
         (True, "speculators/data_generation/vllm_hidden_states_generator.py")
     ]
@@ -250,7 +250,7 @@ def test_without_0017_sharded_norms(environment: Environment, tmp_path: Path) ->
     """One process is a group too; what the trainer empties on a GPU is emptied on the CPU and holds what memory may."""
     script = (
         "import pathlib, sys, torch\n"
-        "from aerie_host.train_smoke import _draft\nfrom aerie_host.truth.checkpoints import build\n"
+        "from aerie_host.ready.command import _draft\nfrom aerie_host.truth.checkpoints import build\n"
         "from speculators.train.trainer import Trainer\n"
         "folder, _ = build('llama', pathlib.Path(sys.argv[1]))\n"
         "store = f'file://{sys.argv[1]}/{sys.argv[2]}'\n"

@@ -13,7 +13,7 @@ import yaml
 from overlay import PATCHES, ROOT, Environment, read_series
 
 from ansible.module_utils.aerie.audit.run import Demand, run
-from ansible.module_utils.aerie.lock import parse
+from ansible.module_utils.aerie.distributions.lock import parse
 from tools.mutationkit import mutating
 
 pytestmark = pytest.mark.stack

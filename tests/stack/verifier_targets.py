@@ -5,8 +5,8 @@ import sys
 
 import torch
 
-from aerie_host.reference import ReferenceModel
-from aerie_host.train_smoke import _draft
+from aerie_host.checkpoint.reference_forward import ReferenceModel
+from aerie_host.ready.command import _draft
 from aerie_host.truth.checkpoints import VOCABULARY, build
 
 folder, _ = build("llama", pathlib.Path(sys.argv[1]))

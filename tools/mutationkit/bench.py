@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ansible.module_utils.aerie.audit.run import Demand, run
-from ansible.module_utils.aerie.lock import parse
+from ansible.module_utils.aerie.distributions.installed import site_packages_of
+from ansible.module_utils.aerie.distributions.lock import parse
 from ansible.module_utils.aerie.patching import engine, plan
-from ansible.module_utils.aerie.patching.dist import site_packages_of
 from ansible.module_utils.aerie.patching.request import Request
 from ansible.module_utils.aerie.patching.series import Series, from_raw, read_directory
 from ansible.module_utils.aerie.patching.store import Store

@@ -20,9 +20,10 @@ from typing import Any
 
 from vllm.v1.executor import multiproc_executor
 
-from aerie_host.outcome import UsageError
+from aerie_host.report.outcome import UsageError
 from aerie_host.spec import Spec
-from aerie_host.truth import engine, ladder
+from aerie_host.truth import command as ladder
+from aerie_host.truth import engine
 
 PRELOADED = (
     "transformers.models.llama.modeling_llama",

@@ -11,9 +11,9 @@ import re
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from ansible.module_utils.aerie.contracts_source import SourceTree
+from ansible.module_utils.aerie.contracts.source import SourceTree
+from ansible.module_utils.aerie.distributions.installed import site_packages_of
 from ansible.module_utils.aerie.patching import diff
-from ansible.module_utils.aerie.patching.dist import site_packages_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

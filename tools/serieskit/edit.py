@@ -6,7 +6,8 @@ import difflib
 import re
 from typing import TYPE_CHECKING
 
-from ansible.module_utils.aerie.patching import diff, dist, fold
+from ansible.module_utils.aerie.distributions import installed as dist
+from ansible.module_utils.aerie.patching import diff, fold
 from ansible.module_utils.aerie.patching.series import SeriesError, from_raw
 from tools.serieskit.load import CannotRunError, read_raw, read_series
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from ansible.module_utils.aerie.distributions.installed import UnfitEnvironmentError, sha256
 from ansible.module_utils.aerie.patching.diff import DiffError
-from ansible.module_utils.aerie.patching.dist import UnfitEnvironmentError, sha256
 from ansible.module_utils.aerie.patching.series import Series, SeriesError, from_raw, read_directory
 from tools import serieskit
 

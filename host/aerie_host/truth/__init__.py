@@ -1,0 +1,1 @@
+"""Stage ``truth``: compare captured states with an independent Transformers forward of the same checkpoint."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from aerie_host.reference import Difference, Forward, Rounding, measure, row_errors
+from aerie_host.checkpoint.reference_forward import Difference, Forward, Rounding, measure, row_errors
 
 # A search through every row of every sequence: for the findings that are shown, not for thousands.
 SEARCHED = 5

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from aerie_host.reference import Forward, ReferenceModel, Rounding
+from aerie_host.checkpoint.reference_forward import Forward, ReferenceModel, Rounding
 from aerie_host.truth.cases import Case, cases, layer_ids
 from aerie_host.truth.checkpoints import LAYERS, VOCABULARY, build
 from aerie_host.truth.compare import Comparison, compare, separation

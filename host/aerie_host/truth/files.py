@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from aerie_host.folder import Folder
-from aerie_host.samples import Sample
-from aerie_host.states import StatesSource, VllmEngine
+from aerie_host.data.samples import Sample
+from aerie_host.extract.engine import StatesSource, VllmEngine
+from aerie_host.folder.layout import Folder
 
 if TYPE_CHECKING:
     from pathlib import Path

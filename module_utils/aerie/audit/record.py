@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ansible.module_utils.aerie.patching.dist import Distribution, Record
+from ansible.module_utils.aerie.distributions.installed import Distribution, Record
 
 if TYPE_CHECKING:
-    from ansible.module_utils.aerie.checks import Checks
+    from ansible.module_utils.aerie.module_io.checks import Checks
 
 MANY = 10
 SOURCE = (".py", ".so", ".pyd")

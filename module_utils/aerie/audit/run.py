@@ -7,11 +7,12 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
 
-from ansible.module_utils.aerie import lock
-from ansible.module_utils.aerie.audit import contract, distributions, record
-from ansible.module_utils.aerie.audit.beside import Beside
-from ansible.module_utils.aerie.checks import Checks
-from ansible.module_utils.aerie.patching import dist, engine
+from ansible.module_utils.aerie.audit import contracts as contract
+from ansible.module_utils.aerie.audit import distributions, record
+from ansible.module_utils.aerie.audit.child_process import Beside
+from ansible.module_utils.aerie.distributions import installed, lock
+from ansible.module_utils.aerie.module_io.checks import Checks
+from ansible.module_utils.aerie.patching import engine
 from ansible.module_utils.aerie.patching.request import AUDITED, Request
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ class Finding:
 def run(demand: Demand) -> Finding:
     """Audit one environment. Never raises for what an environment may look like."""
     result = Finding()
-    root = dist.environment_root(demand.environment)
-    sites = dist.site_packages_of(root)
+    root = installed.environment_root(demand.environment)
+    sites = installed.site_packages_of(root)
     result.data = {"environment": str(demand.environment), "stack": demand.stack, "seconds": {}}
     if not sites:
         result.checks.add(
@@ -70,7 +71,7 @@ def _take(name: str, step: Callable[[], None], result: Finding) -> None:
     started = time.monotonic()
     try:
         step()
-    except (OSError, ValueError, lock.LockError, dist.UnfitEnvironmentError) as error:
+    except (OSError, ValueError, lock.LockError, installed.UnfitEnvironmentError) as error:
         remedy = getattr(error, "remedy", "") or "mend what the message names, then verify again"
         result.checks.add(name, "fail", f"{type(error).__name__}: {error}", "something that can be audited", remedy)
     result.data["seconds"].setdefault(name, round(time.monotonic() - started, 3))
@@ -153,7 +154,7 @@ def _files(demand: Demand, root: Path, result: Finding) -> None:
     files = 0
     whole = dict.fromkeys([*patched, lock.normalize(demand.vllm_distribution)], "")
     for name, only in {**whole, "torch": ".py"}.items():
-        found = dist.find(root, name)
+        found = installed.find(root, name)
         if found is None:
             result.checks.add(
                 f"RECORD of {name}", "fail", "not installed", "installed", "make the environment (tag provision)"

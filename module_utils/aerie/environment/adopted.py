@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.module_utils.aerie.checks import Checks
-from ansible.module_utils.aerie.environment import build, locked, wheel_fits
-from ansible.module_utils.aerie.patching.dist import environment_root, site_packages_of
+from ansible.module_utils.aerie.distributions.installed import environment_root, site_packages_of
+from ansible.module_utils.aerie.environment import build, comparison, wheel_compatibility
+from ansible.module_utils.aerie.module_io.checks import Checks
 
 REBUILD = "rebuild the image from the lock of the stack"
 
@@ -19,15 +19,15 @@ def judge(demand: build.Demand) -> tuple[Checks, dict[str, Any]]:
         found = f"no Python environment at {demand.path}"
         checks.add("environment", "fail", found, "one that the image brings", remedy)
         return checks, {}
-    has = locked.installed(root, demand.vllm_distribution)
+    has = comparison.installed(root, demand.vllm_distribution)
     python = build.python_version(str(root / "bin" / "python"))
     # Hashes are of wheels, and nobody can tell any more which wheel an image unpacked: versions are compared.
-    wants = locked.wanted(demand.lock, python, hashed=False)
-    wrong = locked.differences(wants, has, demand.allowed)
+    wants = comparison.wanted(demand.lock, python, hashed=False)
+    wrong = comparison.differences(wants, has, demand.allowed)
     for one in wrong:
         checks.add(f"distribution {one.name}", "fail", one.found, one.wanted, REBUILD)
     if demand.wheel:
-        for one in wheel_fits.misfits(root, demand.wheel, build.versions(has), python):
+        for one in wheel_compatibility.misfits(root, demand.wheel, build.versions(has), python):
             checks.add(f"vLLM build: {one.name}", "fail", one.found, one.wanted, "rebuild the image with that wheel")
     good = len(wants) - sum(one.name in wants for one in wrong)
     checks.require("distributions", not wrong, f"{good} of {len(wants)} as locked", f"all {len(wants)}, no other")

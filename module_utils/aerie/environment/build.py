@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Mapping
 
-from ansible.module_utils.aerie import processes
-from ansible.module_utils.aerie.environment import bundle, locked, tool, wheel, wheel_fits
-from ansible.module_utils.aerie.environment.locked import Difference, Has, Wanted
+from ansible.module_utils.aerie.distributions.lock import normalize
+from ansible.module_utils.aerie.environment import bundle, comparison, wheel_compatibility
+from ansible.module_utils.aerie.environment import uv as tool
+from ansible.module_utils.aerie.environment import vllm_wheel as wheel
+from ansible.module_utils.aerie.environment.comparison import Difference, Has, Wanted
 from ansible.module_utils.aerie.environment.places import Places, finish, remove
 from ansible.module_utils.aerie.gates import pythons
-from ansible.module_utils.aerie.lock import normalize
+from ansible.module_utils.aerie.shared import processes
 
 # Without `site` (-S): what is installed does not matter, and reading it takes longer than the rest.
 PROBE = ["-I", "-S", "-c", "import platform; print(platform.python_version())"]
@@ -92,14 +94,14 @@ def recorded_version(root: Path) -> str:
 
 def judge(root: Path, demand: Demand) -> tuple[list[Difference], dict[str, Wanted], dict[str, Has]]:
     """Every way in which an environment is not what the lock says."""
-    has = locked.installed(root, demand.vllm_distribution)
+    has = comparison.installed(root, demand.vllm_distribution)
     try:
         version = python_version(str(root / "bin" / "python"))
     except tool.ToolError as error:
         return [Difference("python", str(error), "a Python that runs")], {}, has
-    wants = locked.wanted(demand.lock, version)
-    found = locked.differences(wants, has, demand.allowed)
-    found += locked.tampered(root, locked.manifest(root), wants, has)
+    wants = comparison.wanted(demand.lock, version)
+    found = comparison.differences(wants, has, demand.allowed)
+    found += comparison.tampered(root, comparison.manifest(root), wants, has)
     if not pythons.satisfies(version, demand.python_versions):
         found.append(Difference("python", version, demand.python_versions))
     elif demand.python and minor(version) != minor(python_version(demand.python)):
@@ -155,7 +157,7 @@ def converge(demand: Demand, check_mode: bool) -> Outcome:
         raise BusyError(f"{demand.path} is in use by our job, pid {', '.join(map(str, busy))}")
     if check_mode:
         _, outcome.python = chosen_python(demand)
-        wants = locked.wanted(demand.lock, outcome.python)
+        wants = comparison.wanted(demand.lock, outcome.python)
         outcome.after = {name: one.version for name, one in wants.items()}
         outcome.data = {"wanted": len(wants)}
         return _timed(outcome, started)
@@ -177,10 +179,10 @@ def converge(demand: Demand, check_mode: bool) -> Outcome:
 
 def hold_core(current: Path, demand: Demand) -> None:
     """Refuse to move core parts within one stack; vLLM itself where its commit or its wheel is asked for by name."""
-    recorded = locked.manifest(current)
+    recorded = comparison.manifest(current)
     if recorded.get("stack") != demand.stack:
         return
-    moves = locked.core_moves(recorded, locked.wanted(demand.lock, chosen_python(demand)[1]))
+    moves = comparison.core_moves(recorded, comparison.wanted(demand.lock, chosen_python(demand)[1]))
     named = f"{normalize(demand.wheel.distribution)} " if demand.wheel else "\n"
     moves = [move for move in moves if not move.startswith(named)]
     if moves:
@@ -233,7 +235,7 @@ def reusable(places: Places, demand: Demand, current: Path | None) -> tuple[Path
 def build(places: Places, demand: Demand) -> tuple[Path, dict[str, Has]]:
     """A new environment from the lock, verified against it. Removed again when anything goes wrong."""
     base, version = chosen_python(demand)
-    wants = locked.wanted(demand.lock, version)
+    wants = comparison.wanted(demand.lock, version)
     variables = tool.clean_environment(os.environ, demand.environment)
     sources: list[str] = []
     if demand.bundle:
@@ -260,17 +262,17 @@ def build(places: Places, demand: Demand) -> tuple[Path, dict[str, Has]]:
         python = str(target / "bin" / "python")
         arguments = ["pip", "sync", "--quiet", "--python", python, "--require-hashes", "--only-binary", ":all:"]
         tool.run(demand.uv, [*arguments, *sources, str(lock_file)], variables)
-        has = locked.installed(target, demand.vllm_distribution)
-        wrong = locked.differences(wants, has)
+        has = comparison.installed(target, demand.vllm_distribution)
+        wrong = comparison.differences(wants, has)
         if demand.wheel:
-            wrong += wheel_fits.misfits(target, demand.wheel, versions(has), version)
+            wrong += wheel_compatibility.misfits(target, demand.wheel, versions(has), version)
         if wrong:
             first = wrong[0]
             raise tool.ToolError(
                 f"what uv installed is not what the lock says, {len(wrong)} differences, the first: "
                 f"{first.name} is {first.found}, wanted {first.wanted}"
             )
-        finish(target, {**locked.make_manifest(demand.lock, demand.stack, wants, has), "python": base})
+        finish(target, {**comparison.make_manifest(demand.lock, demand.stack, wants, has), "python": base})
     except BaseException:
         if target.exists():
             remove(target)

@@ -6,9 +6,9 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, Mapping
 
-from ansible.module_utils.aerie import lock
-from ansible.module_utils.aerie.environment import tool
-from ansible.module_utils.aerie.environment.locked import Difference
+from ansible.module_utils.aerie.distributions import lock
+from ansible.module_utils.aerie.environment import uv
+from ansible.module_utils.aerie.environment.comparison import Difference
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +63,7 @@ def contents(folder: Path) -> dict[str, dict[str, Any]]:
     """Digest and size of every file of a bundle but the manifest."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST)
     return {
-        path.relative_to(folder).as_posix(): {"sha256": tool.sha256_of(path), "bytes": path.stat().st_size}
+        path.relative_to(folder).as_posix(): {"sha256": uv.sha256_of(path), "bytes": path.stat().st_size}
         for path in files
     }
 
@@ -96,7 +96,7 @@ def damages(folder: Path, manifest: Mapping[str, Any]) -> list[Difference]:
             found.append(Difference(name, "missing", f"{entry['bytes']} bytes"))
         elif size != entry["bytes"]:
             found.append(Difference(name, f"{size} bytes", f"{entry['bytes']} bytes"))
-        elif tool.sha256_of(path) != entry["sha256"]:
+        elif uv.sha256_of(path) != entry["sha256"]:
             found.append(Difference(name, "another sha256", entry["sha256"]))
     listed = {folder / name for name in manifest["files"]}
     strange = [path for path in sorted((folder / "wheels").glob("*")) if path not in listed]
@@ -120,7 +120,7 @@ def require(folder: Path, lock_text: str, python: str, machine: str, uv_sha256: 
         if manifest.get(key) != value
     ]
     problems = others or damages(folder, manifest)
-    if not problems and uv_sha256 and tool.sha256_of(folder / "bin" / "uv") != uv_sha256:
+    if not problems and uv_sha256 and uv.sha256_of(folder / "bin" / "uv") != uv_sha256:
         wanted = f"that of the controller, sha256 {uv_sha256}; or a uv of the host, in ml_env_uv"
         problems = [Difference("bin/uv", "another uv", wanted)]
     if problems:

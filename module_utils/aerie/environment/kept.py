@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ansible.module_utils.aerie.environment import build, locked
+from ansible.module_utils.aerie.environment import build, comparison
 from ansible.module_utils.aerie.environment.places import Places
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def listing(places: Places, vllm_distribution: str) -> list[dict[str, Any]]:
     """The finished environments, the newest first: name, stack, version of vLLM, and whether it is the current one."""
     found = []
     for one in places.finished():
-        recorded = locked.manifest(one)
+        recorded = comparison.manifest(one)
         pins = recorded.get("distributions", {})
         version = pins.get(vllm_distribution, {}).get("version", "")
         current = one.resolve() == places.current()

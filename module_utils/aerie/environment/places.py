@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Iterator
 
-from ansible.module_utils.aerie.environment.locked import MANIFEST, manifest
+from ansible.module_utils.aerie.environment.comparison import MANIFEST, manifest
 
 
 class Places:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from ansible.module_utils.aerie import lock
+from ansible.module_utils.aerie.distributions import lock
 from ansible.module_utils.aerie.gates.pythons import release, satisfies
 
 # Name, version, perhaps a build number, Python, ABI and platform tags.

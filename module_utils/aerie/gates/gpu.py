@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible.module_utils.aerie.gates.machine import size
 from ansible.module_utils.aerie.gates.pythons import release
-from ansible.module_utils.aerie.processes import end, identity, is_alive, marker_of
+from ansible.module_utils.aerie.shared.processes import end, identity, is_alive, marker_of
 
 if TYPE_CHECKING:
-    from ansible.module_utils.aerie.checks import Checks
     from ansible.module_utils.aerie.gates.nvidia import Gpu, Process, Report
+    from ansible.module_utils.aerie.module_io.checks import Checks
 
 NAMES = ("driver", "compute capability", "number of GPUs", "GPU memory", "GPU memory in use", "MIG", "persistence mode",
          "CUDA compiler", "C compiler")  # fmt: skip

@@ -8,7 +8,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING
 
-from ansible.module_utils.aerie.patching.dist import python_version
+from ansible.module_utils.aerie.distributions.installed import python_version
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,10 +6,11 @@ import contextlib
 import errno
 from typing import TYPE_CHECKING
 
-from ansible.module_utils.aerie.patching import commit, dist, report
+from ansible.module_utils.aerie.distributions import installed
+from ansible.module_utils.aerie.environment.hold import LockedError, environment_lock
+from ansible.module_utils.aerie.patching import commit, report
 from ansible.module_utils.aerie.patching import plan as planning
 from ansible.module_utils.aerie.patching.compiles import syntax_faults
-from ansible.module_utils.aerie.patching.lock import LockedError, environment_lock
 from ansible.module_utils.aerie.patching.problems import Problem
 from ansible.module_utils.aerie.patching.request import ABSENT, AUDITED, PRESENT, Request, Result
 from ansible.module_utils.aerie.patching.store import Memory, Store, Written
@@ -27,11 +28,11 @@ _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
 def run(request: Request) -> Result:
     """Carry out ``request``. Never raises for what a host may look like: that is a failed check."""
     result = Result()
-    root = dist.environment_root(request.environment)
+    root = installed.environment_root(request.environment)
     result.data = {"environment": str(request.environment), "state": request.state, "distributions": [], "patches": []}
     result.data["files"] = []
     try:
-        if not dist.site_packages_of(root):
+        if not installed.site_packages_of(root):
             _no_environment(request, result)
         elif request.check_mode or request.state == AUDITED:
             _work(request, root, result, write=False)
@@ -42,7 +43,7 @@ def run(request: Request) -> Result:
         result.checks.add(
             "write", "fail", error, "all files changed, or none", "run again: digests tell what is left to do"
         )
-    except (dist.UnfitEnvironmentError, LockedError, commit.CannotWriteError, OSError) as error:
+    except (installed.UnfitEnvironmentError, LockedError, commit.CannotWriteError, OSError) as error:
         _refuse(result, error)
     return result
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ansible.module_utils.aerie.patching import diff, dist, fold, problems
+from ansible.module_utils.aerie.distributions import installed
+from ansible.module_utils.aerie.patching import diff, fold, problems
 from ansible.module_utils.aerie.patching.bytecode import stale_copies
 from ansible.module_utils.aerie.patching.commit import Change
 from ansible.module_utils.aerie.patching.files import read_or_none
@@ -37,12 +38,12 @@ class FileState:
     @property
     def current_digest(self) -> str | None:
         """The digest of what is on disk."""
-        return None if self.current is None else dist.sha256(self.current)
+        return None if self.current is None else installed.sha256(self.current)
 
     @property
     def target_digest(self) -> str | None:
         """The digest of what should be on disk."""
-        return None if self.target is None else dist.sha256(self.target)
+        return None if self.target is None else installed.sha256(self.target)
 
 
 @dataclass
@@ -61,7 +62,7 @@ class DistPlan:
 
     name: str
     series: list[Series]
-    distribution: dist.Distribution | None = None
+    distribution: installed.Distribution | None = None
     files: list[FileState] = field(default_factory=list)
     patches: list[PatchState] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -78,7 +79,7 @@ def make(root: Path, name: str, series: list[Series], store: Store, absent: bool
     ``absent`` asks for the pristine files; ``restore`` allows drifted files to be overwritten.
     Raises ``UnfitEnvironmentError`` where the environment cannot be judged at all.
     """
-    plan = DistPlan(name, series, dist.find(root, name))
+    plan = DistPlan(name, series, installed.find(root, name))
     if plan.distribution is None:
         return plan
     memory = store.memory(name)
@@ -100,35 +101,35 @@ def make(root: Path, name: str, series: list[Series], store: Store, absent: bool
     return plan
 
 
-def _read_record(plan: DistPlan, memory: Memory, store: Store) -> dist.Record:
+def _read_record(plan: DistPlan, memory: Memory, store: Store) -> installed.Record:
     """RECORD as the wheel delivered it: the kept copy if what is there is ours, else without our lines."""
     assert plan.distribution is not None  # noqa: S101  (for the type checker: make() returned before)
     content = read_or_none(plan.distribution.site_packages / plan.distribution.record_path)
     if content is None:
-        raise dist.UnfitEnvironmentError(
+        raise installed.UnfitEnvironmentError(
             f"{plan.name} has no RECORD in {plan.distribution.dist_info}, so what the wheel delivered is unknown",
             f"reinstall {plan.name} from a wheel; an editable install cannot be patched",
         )
     plan.record_before = content
-    if memory.record and memory.record.pristine and dist.sha256(content) in memory.record.digests:
+    if memory.record and memory.record.pristine and installed.sha256(content) in memory.record.digests:
         kept = store.kept(memory.record.pristine)
         if kept is not None:
             plan.record_pristine = kept
-            return dist.Record.parse(kept)
-    record = dist.Record.parse(content)
+            return installed.Record.parse(kept)
+    record = installed.Record.parse(content)
     ours: dict[str, set[str | None]] = {
         path: set(written.digests) for path, written in memory.files.items() if written.pristine is None
     }
     for one in plan.series:
         for module in one.modules:
-            ours.setdefault(module.target, set()).add(dist.sha256(module.content))
+            ours.setdefault(module.target, set()).add(installed.sha256(module.content))
     added = {path for path, digests in ours.items() if record.digests.get(path) in digests}
     record = record.without(added) if added else record
     plan.record_pristine = record.content
     return record
 
 
-def _read_files(plan: DistPlan, record: dist.Record, memory: Memory, store: Store, series: list[Series]) -> None:
+def _read_files(plan: DistPlan, record: installed.Record, memory: Memory, store: Store, series: list[Series]) -> None:
     assert plan.distribution is not None  # noqa: S101
     site = plan.distribution.site_packages
     version = plan.distribution.version
@@ -156,7 +157,7 @@ def _read_files(plan: DistPlan, record: dist.Record, memory: Memory, store: Stor
         plan.files.append(FileState(path, digest, pristine, digest is None or pristine is not None, current))
 
 
-def _declared_digest(plan: DistPlan, path: str, declared: str, record: dist.Record) -> str:
+def _declared_digest(plan: DistPlan, path: str, declared: str, record: installed.Record) -> str:
     recorded = record.digests.get(path)
     if path in record.digests and recorded not in (None, declared):
         plan.problems.append(
@@ -172,7 +173,7 @@ def _declared_digest(plan: DistPlan, path: str, declared: str, record: dist.Reco
 
 
 def _pristine_bytes(plan: DistPlan, path: str, digest: str, current: bytes | None, store: Store) -> bytes | None:
-    if current is not None and dist.sha256(current) == digest:
+    if current is not None and installed.sha256(current) == digest:
         return current
     kept = store.kept(digest)
     if kept is not None or current is None:
@@ -182,7 +183,7 @@ def _pristine_bytes(plan: DistPlan, path: str, digest: str, current: bytes | Non
         one for series in plan.series for patch in series.patches for one in patch.parsed.files if one.path == path
     ]
     recovered = diff.recover(current, edits)
-    return recovered if dist.sha256(recovered) == digest else None
+    return recovered if installed.sha256(recovered) == digest else None
 
 
 def _fold(plan: DistPlan, pristine: dict[str, bytes | None]) -> tuple[dict[str, bytes | None], list[PatchState]]:
@@ -206,7 +207,7 @@ def _classify(plan: DistPlan, after: dict[str, bytes | None], memory: Memory, ab
     for file in plan.files:
         desired = after.get(file.path)
         file.target = file.pristine if absent else desired
-        known: set[str | None] = {None if desired is None else dist.sha256(desired)}
+        known: set[str | None] = {None if desired is None else installed.sha256(desired)}
         written = memory.files.get(file.path)
         if written is not None and written.pristine == file.pristine_digest:
             known.update(written.digests)
@@ -248,7 +249,7 @@ def _set_patch_states(plan: DistPlan, outcomes: list[PatchState], absent: bool) 
 def _plan_changes(plan: DistPlan, modules: dict[str, bytes], absent: bool) -> None:
     assert plan.distribution is not None  # noqa: S101
     site = plan.distribution.site_packages
-    pristine = dist.Record.parse(plan.record_pristine)
+    pristine = installed.Record.parse(plan.record_pristine)
     record = pristine.with_files(modules) if modules else plan.record_pristine
     writes = [Change(site, f.path, f.target) for f in plan.files if f.state != OK and f.target is not None]
     removals = [Change(site, f.path, None) for f in plan.files if f.state != OK and f.target is None]
@@ -264,4 +265,4 @@ def _plan_changes(plan: DistPlan, modules: dict[str, bytes], absent: bool) -> No
             plan.memory_after.files[file.path] = Written(file.pristine_digest, [file.target_digest])
     plan.memory_after.version = plan.distribution.version
     if record != plan.record_pristine:
-        plan.memory_after.record = Written(dist.sha256(plan.record_pristine), [dist.sha256(record)])
+        plan.memory_after.record = Written(installed.sha256(plan.record_pristine), [installed.sha256(record)])

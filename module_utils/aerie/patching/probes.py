@@ -7,7 +7,8 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-from ansible.module_utils.aerie.patching import dist, fold
+from ansible.module_utils.aerie.distributions import installed as dist
+from ansible.module_utils.aerie.patching import fold
 from ansible.module_utils.aerie.patching.files import read_or_none
 from ansible.module_utils.aerie.patching.series import Grep
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from ansible.module_utils.aerie.checks import Checks
+    from ansible.module_utils.aerie.module_io.checks import Checks
     from ansible.module_utils.aerie.patching.series import Series
 
 # Answers leave by a copy of the first output; what imported code prints goes to the second.

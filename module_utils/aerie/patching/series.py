@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ansible.module_utils.aerie.distributions.installed import normalize, sha256
 from ansible.module_utils.aerie.patching import diff
-from ansible.module_utils.aerie.patching.dist import normalize, sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable

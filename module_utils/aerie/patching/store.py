@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ansible.module_utils.aerie.patching.dist import sha256
+from ansible.module_utils.aerie.distributions.installed import sha256
 from ansible.module_utils.aerie.patching.files import read_or_none, sync_directory, write_durably
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ansible.module_utils.aerie.audit.run import Demand
-from ansible.module_utils.aerie.lock import Pin
-from ansible.module_utils.aerie.patching.dist import record_hash
+from ansible.module_utils.aerie.distributions.installed import record_hash
+from ansible.module_utils.aerie.distributions.lock import Pin
 from ansible.module_utils.aerie.patching.series import Series, from_raw
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ansible.module_utils.aerie.audit.run import run
-from ansible.module_utils.aerie.lock import Pin
+from ansible.module_utils.aerie.distributions.lock import Pin
 
 if TYPE_CHECKING:
     from conftest import Environment

@@ -8,7 +8,7 @@ import pytest
 from packaging.markers import Marker
 from packaging.requirements import Requirement
 
-from ansible.module_utils.aerie import lock
+from ansible.module_utils.aerie.distributions import lock
 
 STACKS = Path(__file__).resolve().parents[3] / "stacks"
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ansible.module_utils.aerie.contracts_calls import FileReading, Finding, automatic
-from ansible.module_utils.aerie.contracts_module import SourceError
-from ansible.module_utils.aerie.contracts_source import SourceTree
+from ansible.module_utils.aerie.contracts.automatic import FileReading, Finding, automatic
+from ansible.module_utils.aerie.contracts.module import SourceError
+from ansible.module_utils.aerie.contracts.source import SourceTree
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from ansible.module_utils.aerie.audit import record
-from ansible.module_utils.aerie.checks import Checks
-from ansible.module_utils.aerie.environment import build, locked, tool
+from ansible.module_utils.aerie.distributions import installed
+from ansible.module_utils.aerie.distributions.installed import site_packages_of
+from ansible.module_utils.aerie.environment import build, comparison, uv
 from ansible.module_utils.aerie.environment.build import Demand
 from ansible.module_utils.aerie.environment.places import Places
-from ansible.module_utils.aerie.patching import dist
-from ansible.module_utils.aerie.patching.dist import site_packages_of
+from ansible.module_utils.aerie.module_io.checks import Checks
 from ansible.module_utils.aerie.patching.store import Memory, Store, Written
 
 from .conftest import UV, Wheels, job_in, make_lock, make_wheel
@@ -62,7 +62,7 @@ def test_check_mode_says_what_would_come_and_does_nothing(demand: Make, tmp_path
     build.converge(demand(), check_mode=False)
     newer = make_lock(alpha=wheels.pin("alpha", "1.1"))
     told = build.converge(demand(newer), check_mode=True)
-    assert locked.moves(told.before, told.after) == {
+    assert comparison.moves(told.before, told.after) == {
         "added": [],
         "removed": ["beta 2.0"],
         "changed": ["alpha 1.0 -> 1.1"],
@@ -96,9 +96,9 @@ def test_any_difference_is_seen_and_mended(demand: Make, tmp_path: Path, wheels:
     packages = site(environment)
     if how in ("extra", "version"):
         make_wheel(wheels.folder, *(("gamma", "3.0") if how == "extra" else ("alpha", "0.9")))
-        variables = tool.clean_environment(os.environ, demand().environment)
+        variables = uv.clean_environment(os.environ, demand().environment)
         what = "gamma" if how == "extra" else "alpha==0.9"
-        tool.run(UV, ["pip", "install", "-q", "--python", str(environment / "bin" / "python"), what], variables)
+        uv.run(UV, ["pip", "install", "-q", "--python", str(environment / "bin" / "python"), what], variables)
     elif how == "missing":
         (packages / "beta-2.0.dist-info").rename(packages / "gone")
     elif how == "record":
@@ -121,8 +121,8 @@ def test_any_difference_is_seen_and_mended(demand: Make, tmp_path: Path, wheels:
 def test_a_hand_installed_distribution_stays_when_told(demand: Make, tmp_path: Path, wheels: Wheels) -> None:
     build.converge(demand(), check_mode=False)
     make_wheel(wheels.folder, "gamma", "3.0")
-    variables = tool.clean_environment(os.environ, demand().environment)
-    tool.run(UV, ["pip", "install", "-q", "--python", str(tmp_path / "env" / "bin" / "python"), "gamma"], variables)
+    variables = uv.clean_environment(os.environ, demand().environment)
+    uv.run(UV, ["pip", "install", "-q", "--python", str(tmp_path / "env" / "bin" / "python"), "gamma"], variables)
     assert not build.converge(demand(allowed=["Gamma"]), check_mode=False).changed
     (why,) = build.converge(demand(), check_mode=True).why
     assert (why.name, why.found, why.wanted) == ("gamma", "3.0", "not installed")
@@ -132,11 +132,11 @@ def test_what_the_patch_series_made_of_record_is_ours(demand: Make, tmp_path: Pa
     build.converge(demand(), check_mode=False)
     root = (tmp_path / "env").resolve()
     record = site(root) / "alpha-1.0.dist-info" / "RECORD"
-    pristine = locked.installed(root, "vllm")["alpha"].record
+    pristine = comparison.installed(root, "vllm")["alpha"].record
     text = record.read_text()
     record.unlink()
     record.write_text(text + "alpha_patch.py,,\n")
-    written = locked.installed(root, "vllm")["alpha"].record
+    written = comparison.installed(root, "vllm")["alpha"].record
     (root / ".aerie" / "patches" / "pristine").mkdir(parents=True)
     store = Store(root)
     store.memories["alpha"] = Memory({}, Written(pristine, [written]))
@@ -147,7 +147,7 @@ def test_what_the_patch_series_made_of_record_is_ours(demand: Make, tmp_path: Pa
 def test_failed_install_leaves_all_as_it_was(demand: Make, tmp_path: Path) -> None:
     build.converge(demand(), check_mode=False)
     before = snapshot(tmp_path / "env.d")
-    with pytest.raises(tool.ToolError, match="delta"):
+    with pytest.raises(uv.ToolError, match="delta"):
         build.converge(demand(make_lock(delta=("1.0", "1" * 64))), check_mode=False)
     assert snapshot(tmp_path / "env.d") == before
     assert not build.converge(demand(), check_mode=False).changed
@@ -225,7 +225,7 @@ def test_other_python_minor_builds_anew(demand: Make, tmp_path: Path) -> None:
     build.converge(demand(), check_mode=False)
     impossible = demand(python_versions=">=3.99")
     assert [one.name for one in build.judge((tmp_path / "env").resolve(), impossible)[0]] == ["python"]
-    with pytest.raises(tool.ToolError, match=r"no Python >=3\.99"):
+    with pytest.raises(uv.ToolError, match=r"no Python >=3\.99"):
         build.converge(impossible, check_mode=False)
 
 
@@ -270,7 +270,7 @@ def test_an_edit_in_place_is_gone_after_what_the_audit_advises(demand: Make, tmp
     pristine = module.read_text()
     with module.open("r+") as stream:
         stream.write("edited")
-    found = dist.find((tmp_path / "env").resolve(), "alpha")
+    found = installed.find((tmp_path / "env").resolve(), "alpha")
     assert found is not None
     checks = Checks()
     record.check(checks, found, set())

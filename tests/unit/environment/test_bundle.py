@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from ansible.module_utils.aerie.environment import build, bundle, wheel
+from ansible.module_utils.aerie.environment import build, bundle
+from ansible.module_utils.aerie.environment import vllm_wheel as wheel
 from ansible.module_utils.aerie.environment.build import Demand
 
 from .conftest import UV, Wheels, make_lock

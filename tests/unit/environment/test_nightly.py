@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible.module_utils.aerie.environment import build, tool, wheel, wheel_fits
+from ansible.module_utils.aerie.environment import build, uv, vllm_wheel, wheel_compatibility
 from ansible.module_utils.aerie.environment.build import Demand
 from ansible.module_utils.aerie.environment.network import FetchError
 
@@ -32,9 +32,9 @@ def nightly(index: Server, demand: Make, lock_text: str) -> Make:
     """A demand for the published wheel; its digest is in the lock."""
 
     def make(sha256: str, **changes: str) -> Demand:
-        source = wheel.Source("nightly", machine=TAG.rpartition("17_")[2], cuda="12.8", index_url=index.url,
+        source = vllm_wheel.Source("nightly", machine=TAG.rpartition("17_")[2], cuda="12.8", index_url=index.url,
                               commit=COMMIT, variant="cu129", sha256=sha256)  # fmt: skip
-        made = demand(lock_text + wheel.pin_line("vllm", VERSION, sha256), wheel=replace(source, **changes))
+        made = demand(lock_text + vllm_wheel.pin_line("vllm", VERSION, sha256), wheel=replace(source, **changes))
         made.environment = {**made.environment, "UV_HTTP_TIMEOUT": "20"}
         return made
 
@@ -70,7 +70,7 @@ def test_the_wheel_of_another_commit_replaces_the_one_that_was_kept(
     version = f"0.16.0rc2.dev400+g{OTHER[:9]}"
     newer = publish(index.root, OTHER, ["cu129"], version)
     made = reaching(nightly(newer, commit=OTHER))
-    made.lock = lock_text + wheel.pin_line("vllm", version, newer)
+    made.lock = lock_text + vllm_wheel.pin_line("vllm", version, newer)
     done = build.converge(made, check_mode=False)
     assert done.after["vllm"] == version
     assert [one for one in names(tmp_path / "wheels") if "vllm" in one] == [f"vllm-{version}-{TAG}.whl"]
@@ -133,7 +133,7 @@ def test_another_wheel_under_the_same_name_is_refused(nightly: Make, index: Serv
     # On the host that has it there is nothing to do; where it must be fetched again the digest decides.
     assert not build.converge(reaching(nightly(digest)), check_mode=False).changed
     with pytest.raises(FetchError, match=changed):
-        wheel.obtain(nightly(digest).wheel, tmp_path / "wheels", VERSION, {})
+        vllm_wheel.obtain(nightly(digest).wheel, tmp_path / "wheels", VERSION, {})
     assert snapshot(tmp_path / "env.d") == before
 
 
@@ -158,7 +158,7 @@ def test_a_wheel_under_a_wrong_name_is_refused(nightly: Make, index: Server) -> 
     publish(index.root, COMMIT, ["cu129"], "0.16.0")
     digest = publish(index.root, COMMIT, ["cu129"])
     (index.root / COMMIT / f"vllm-0.16.0-{TAG}.whl").replace(index.root / COMMIT / FILE)
-    digest = tool.sha256_of(index.root / COMMIT / FILE)
+    digest = uv.sha256_of(index.root / COMMIT / FILE)
     with pytest.raises(FetchError, match=r"holds vllm 0\.16\.0"):
         build.converge(reaching(nightly(digest)), check_mode=False)
 
@@ -195,13 +195,13 @@ def test_the_channel_wheel_takes_a_file_or_an_address(nightly: Make, index: Serv
     done = build.converge(reaching(made) if how == "address" else made, check_mode=False)
     assert done.after["vllm"] == VERSION
     with pytest.raises(FetchError, match=r"no-such\.whl"):
-        wheel.obtain(wheel.Source("wheel", location="/no-such.whl"), tmp_path, "", {})
+        vllm_wheel.obtain(vllm_wheel.Source("wheel", location="/no-such.whl"), tmp_path, "", {})
 
 
 def test_the_wheel_s_own_demands_are_held_against_the_lock(nightly: Make, index: Server, tmp_path: Path) -> None:
     requires = ("alpha==1.0+cpu", "beta==2.1", "gamma==9 ; extra == 'more'")
     digest = publish(index.root, COMMIT, ["cu129"], requires=requires)
-    with pytest.raises(tool.ToolError, match=r"beta is 2\.0, wanted 2\.1, which vllm asks for") as caught:
+    with pytest.raises(uv.ToolError, match=r"beta is 2\.0, wanted 2\.1, which vllm asks for") as caught:
         build.converge(reaching(nightly(digest)), check_mode=False)
     assert "1 differences" in str(caught.value)
     assert names(tmp_path / "env.d") == []
@@ -233,31 +233,31 @@ def binaries_of(tmp_path: Path, library: str) -> Path:
     ],
 )
 def test_br20_binaries_ask_for_the_cuda_that_torch_brings(tmp_path: Path, library: str, cuda: str, says: str) -> None:
-    source = wheel.Source("wheel", cuda=cuda)
-    found = wheel_fits.misfits(binaries_of(tmp_path, library), source, {"vllm": "0.16.0"}, "3.12.1")
+    source = vllm_wheel.Source("wheel", cuda=cuda)
+    found = wheel_compatibility.misfits(binaries_of(tmp_path, library), source, {"vllm": "0.16.0"}, "3.12.1")
     assert [f"{one.name} {one.found}: {one.wanted}" for one in found] == ([says] if says else [])
 
 
 def test_another_version_than_the_named_wheel_s_is_a_misfit(tmp_path: Path) -> None:
-    source = wheel.Source("wheel", location="https://h.org/vllm-0.17.0%2Bcu129-cp38-abi3-linux_x86_64.whl")
-    (one,) = wheel_fits.misfits(tmp_path, source, {"vllm": "0.16.0"}, "3.12.1")
+    source = vllm_wheel.Source("wheel", location="https://h.org/vllm-0.17.0%2Bcu129-cp38-abi3-linux_x86_64.whl")
+    (one,) = wheel_compatibility.misfits(tmp_path, source, {"vllm": "0.16.0"}, "3.12.1")
     assert (one.found, one.wanted) == ("0.16.0", "0.17.0+cu129, as the name of its wheel says")
-    assert wheel_fits.misfits(tmp_path, source, {"vllm": "0.17.0+cu129"}, "3.12.1") == []
+    assert wheel_compatibility.misfits(tmp_path, source, {"vllm": "0.17.0+cu129"}, "3.12.1") == []
 
 
 def test_br20_a_vllm_without_compiled_operators_is_a_misfit(tmp_path: Path) -> None:
     root = binaries_of(tmp_path, "libcudart.so.12")
     next(root.glob("lib/python*/site-packages/vllm/_C.*")).unlink()
-    (one,) = wheel_fits.misfits(root, wheel.Source("wheel", cuda="12.8"), {"vllm": "0.16.0"}, "3.12.1")
+    (one,) = wheel_compatibility.misfits(root, vllm_wheel.Source("wheel", cuda="12.8"), {"vllm": "0.16.0"}, "3.12.1")
     assert (one.name, one.wanted) == ("vllm/_C", "CUDA 12, which torch brings")
 
 
 def test_br20_a_plain_release_in_the_place_of_the_nightly_is_a_misfit(tmp_path: Path) -> None:
-    source = wheel.Source("nightly", commit=COMMIT, variant="cu129")
+    source = vllm_wheel.Source("nightly", commit=COMMIT, variant="cu129")
     for version in ("0.16.0", "0.16.1+cu129", f"0.16.0rc2.dev388+g{OTHER[:9]}"):
-        (one,) = wheel_fits.misfits(tmp_path, source, {"vllm": version}, "3.12.1")
+        (one,) = wheel_compatibility.misfits(tmp_path, source, {"vllm": version}, "3.12.1")
         assert (one.name, one.found) == ("vllm", version)
-    assert wheel_fits.misfits(tmp_path, source, {"vllm": VERSION}, "3.12.1") == []
+    assert wheel_compatibility.misfits(tmp_path, source, {"vllm": VERSION}, "3.12.1") == []
 
 
 MACHINE = TAG.rpartition("17_")[2]
@@ -284,11 +284,11 @@ GIVEN = {"channel": "nightly", "commit": COMMIT, "variant": "cu129", "cuda": "12
 )
 def test_a_request_that_cannot_be_met_is_refused_by_the_variable_s_name(changes: dict[str, object], says: str) -> None:
     with pytest.raises(FetchError, match=says):
-        wheel.source_of({**GIVEN, **changes})
+        vllm_wheel.source_of({**GIVEN, **changes})
 
 
 def test_a_release_needs_no_source() -> None:
-    assert wheel.source_of({}) is None
-    made = wheel.source_of({**GIVEN, "index_url": ""})
+    assert vllm_wheel.source_of({}) is None
+    made = vllm_wheel.source_of({**GIVEN, "index_url": ""})
     assert made is not None
-    assert made.index_url == wheel.INDEX
+    assert made.index_url == vllm_wheel.INDEX

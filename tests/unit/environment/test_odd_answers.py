@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from ansible.module_utils.aerie import lock
-from ansible.module_utils.aerie.environment import network, wheel, wheel_record
+from ansible.module_utils.aerie.distributions import lock
+from ansible.module_utils.aerie.environment import network, vllm_wheel, wheel_digest
 from ansible.module_utils.aerie.environment.network import FetchError, Network
 
 from .servers import COMMIT, TAG, VERSION, Server, publish
@@ -36,10 +36,10 @@ def index(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-def fetch(index: Server, tmp_path: Path) -> wheel.Wheel:
-    source = wheel.Source("nightly", machine=TAG.rpartition("17_")[2], index_url=index.url, commit=COMMIT,
+def fetch(index: Server, tmp_path: Path) -> vllm_wheel.Wheel:
+    source = vllm_wheel.Source("nightly", machine=TAG.rpartition("17_")[2], index_url=index.url, commit=COMMIT,
                           variant="cu129", python=">=3.12,<3.13")  # fmt: skip
-    return wheel.obtain(source, tmp_path / "wheels", "", {})
+    return vllm_wheel.obtain(source, tmp_path / "wheels", "", {})
 
 
 def renamed(index: Server, old: str, new: str) -> None:
@@ -164,14 +164,14 @@ def test_what_is_no_web_address_is_told(url: str) -> None:
 
 def test_a_record_of_another_commit_is_refused_before_anything_is_done(tmp_path: Path) -> None:
     path = tmp_path / "w.lock"
-    path.write_text(wheel.pin_line("vllm", f"0.16.0rc2.dev400+g{'b' * 9}", "1" * 64))
+    path.write_text(vllm_wheel.pin_line("vllm", f"0.16.0rc2.dev400+g{'b' * 9}", "1" * 64))
     for dry in (True, False):
         with pytest.raises(FetchError, match=r"records 0\.16\.0rc2\.dev400") as caught:
-            wheel_record.settle(path, SOURCE, True, never, dry)
+            wheel_digest.settle(path, SOURCE, True, never, dry)
         assert COMMIT in caught.value.wanted
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(lock.LockError, match=str(path)):
-        wheel_record.settle(path, SOURCE, True, lambda: FIRST, False)
+        wheel_digest.settle(path, SOURCE, True, lambda: FIRST, False)
 
 
 def test_the_record_of_a_signed_address_is_named_by_the_file_alone(tmp_path: Path) -> None:

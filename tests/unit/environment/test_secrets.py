@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ansible.module_utils import basic
 
-from ansible.module_utils.aerie import secrets
+from ansible.module_utils.aerie.module_io import secrets
 from library import vllm_wheel
 
 from .conftest import make_lock

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ansible.module_utils.aerie.environment import build, tool
+from ansible.module_utils.aerie.distributions.lock import LockError
+from ansible.module_utils.aerie.environment import build, uv
 from ansible.module_utils.aerie.environment.build import Demand
-from ansible.module_utils.aerie.lock import LockError
 
 from .conftest import Wheels, make_lock
 from .test_build import names, site, snapshot
@@ -18,7 +18,7 @@ Make = Callable[..., Demand]
 
 
 def test_wrong_digest_is_refused_on_a_clean_host(demand: Make, tmp_path: Path) -> None:
-    with pytest.raises(tool.ToolError, match=r"(?i)hash mismatch"):
+    with pytest.raises(uv.ToolError, match=r"(?i)hash mismatch"):
         build.converge(demand(make_lock(alpha=("1.0", "0" * 64))), check_mode=False)
     assert not (tmp_path / "env").exists()
     assert names(tmp_path / "env.d") == []
@@ -29,7 +29,7 @@ def test_wrong_digest_is_refused_on_a_host_that_has_the_version(demand: Make, tm
     before = snapshot(tmp_path / "env.d")
     other = lock_text.replace(lock_text.split("sha256:")[1][:64], "0" * 64)
     assert build.converge(demand(other), check_mode=True).changed
-    with pytest.raises(tool.ToolError, match=r"(?i)hash mismatch"):
+    with pytest.raises(uv.ToolError, match=r"(?i)hash mismatch"):
         build.converge(demand(other), check_mode=False)
     assert snapshot(tmp_path / "env.d") == before
     assert not build.converge(demand(), check_mode=False).changed
@@ -37,7 +37,7 @@ def test_wrong_digest_is_refused_on_a_host_that_has_the_version(demand: Make, tm
 
 def test_same_version_with_one_byte_changed_is_refused(demand: Make, wheels: Wheels, lock_text: str) -> None:
     wheels.pin("alpha", "1.0", content="VERSION = '1,0'\n")
-    with pytest.raises(tool.ToolError, match=r"(?i)hash mismatch"):
+    with pytest.raises(uv.ToolError, match=r"(?i)hash mismatch"):
         build.converge(demand(lock_text), check_mode=False)
 
 
@@ -62,7 +62,7 @@ def test_no_variable_of_host_or_inventory_switches_hashes_off(
     switch = {name: places.get(value, value) for name, value in switch.items()}
     for name, value in switch.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(tool.ToolError, match=r"(?i)hash mismatch"):
+    with pytest.raises(uv.ToolError, match=r"(?i)hash mismatch"):
         build.converge(demand(make_lock(alpha=("1.0", "0" * 64)), environment=switch), check_mode=False)
 
 
@@ -90,11 +90,11 @@ def test_cache_lies_on_the_filesystem_of_the_environment_unless_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     devices = {"user": 1, "home": 1, "data": 1}
-    monkeypatch.setattr(tool, "device", lambda path: devices[path.relative_to(tmp_path).parts[0]])
+    monkeypatch.setattr(uv, "device", lambda path: devices[path.relative_to(tmp_path).parts[0]])
 
     def folder(**variables: str) -> Path:
         variables = {"HOME": str(tmp_path / "user"), **variables}
-        return tool.cache_folder(variables, tmp_path / "home", tmp_path / "data" / "env.d")
+        return uv.cache_folder(variables, tmp_path / "home", tmp_path / "data" / "env.d")
 
     assert folder(UV_CACHE_DIR="/x") == Path("/x")
     assert folder() == tmp_path / "user" / ".cache" / "uv"
@@ -105,13 +105,13 @@ def test_cache_lies_on_the_filesystem_of_the_environment_unless_told(
 
 
 def test_a_variable_without_a_value_is_not_set() -> None:
-    assert tool.texts({"HTTPS_PROXY": None, "UV_HTTP_TIMEOUT": 5, "UV_OFFLINE": True, "NO_PROXY": ""}) == {
+    assert uv.texts({"HTTPS_PROXY": None, "UV_HTTP_TIMEOUT": 5, "UV_OFFLINE": True, "NO_PROXY": ""}) == {
         "UV_HTTP_TIMEOUT": "5", "UV_OFFLINE": "True", "NO_PROXY": "",
     }  # fmt: skip
 
 
 def test_mirrors_of_pip_are_understood_and_python_variables_dropped() -> None:
-    kept = tool.clean_environment(
+    kept = uv.clean_environment(
         {"PIP_INDEX_URL": "https://mirror.example/simple", "PYTHONPATH": "/x", "HTTPS_PROXY": "p", "VIRTUAL_ENV": "/v"},
         {"UV_INDEX_SITE_USERNAME": "s"},
     )
@@ -119,5 +119,5 @@ def test_mirrors_of_pip_are_understood_and_python_variables_dropped() -> None:
     assert kept["HTTPS_PROXY"] == "p"
     assert kept["UV_INDEX_SITE_USERNAME"] == "s"
     assert not {"PYTHONPATH", "VIRTUAL_ENV"} & set(kept)
-    chosen = tool.clean_environment({"PIP_INDEX_URL": "a", "UV_DEFAULT_INDEX": "b"}, {})
+    chosen = uv.clean_environment({"PIP_INDEX_URL": "a", "UV_DEFAULT_INDEX": "b"}, {})
     assert chosen["UV_DEFAULT_INDEX"] == "b"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ansible.module_utils.aerie.environment import tool, wheel, wheel_record
+from ansible.module_utils.aerie.environment import uv, vllm_wheel, wheel_digest
 from ansible.module_utils.aerie.environment.network import FetchError
-from ansible.module_utils.aerie.environment.wheel_record import Known
+from ansible.module_utils.aerie.environment.wheel_digest import Known
 
 from .servers import COMMIT, TAG, VERSION, Server, publish
 from .test_nightly import binaries_of
@@ -47,19 +47,19 @@ def first(index: Server, tmp_path: Path, files: dict[str, bytes], record: bytes,
         for name, content in [*files.items(), (f"{INFO}/RECORD", record)]:
             if record or name in files:
                 archive.writestr(name.removesuffix(" again"), content)
-    source = wheel.Source("nightly", machine=TAG.rpartition("17_")[2], index_url=index.url, commit=COMMIT,
+    source = vllm_wheel.Source("nightly", machine=TAG.rpartition("17_")[2], index_url=index.url, commit=COMMIT,
                           variant="cu129", cuda=cuda)  # fmt: skip
 
     def fetch() -> Known:
-        got = wheel.obtain(source, tmp_path / "wheels", "", {})
+        got = vllm_wheel.obtain(source, tmp_path / "wheels", "", {})
         return Known(got.version, got.sha256)
 
-    wheel_record.settle(tmp_path / "w.lock", source, True, fetch, False)
+    wheel_digest.settle(tmp_path / "w.lock", source, True, fetch, False)
 
 
 def test_a_whole_wheel_is_recorded(index: Server, tmp_path: Path) -> None:
     first(index, tmp_path, PLAIN, record_of(PLAIN))
-    assert tool.sha256_of(index.root / COMMIT / FILE) in (tmp_path / "w.lock").read_text()
+    assert uv.sha256_of(index.root / COMMIT / FILE) in (tmp_path / "w.lock").read_text()
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_a_wheel_for_a_newer_c_library_than_the_stack_s_is_not_taken(index: Serv
     page = index.root / COMMIT / "cu129" / "vllm" / "metadata.json"
     newer = "manylinux_2_39"
     page.write_text(json.dumps(json.loads(page.read_text().replace("manylinux_2_17", newer))))
-    source = wheel.Source("nightly", machine=TAG.rpartition("17_")[2], index_url=index.url, commit=COMMIT,
+    source = vllm_wheel.Source("nightly", machine=TAG.rpartition("17_")[2], index_url=index.url, commit=COMMIT,
                           variant="cu129", glibc="2.31")  # fmt: skip
     with pytest.raises(FetchError, match=newer) as caught:
-        wheel.obtain(source, tmp_path / "wheels", "", {})
+        vllm_wheel.obtain(source, tmp_path / "wheels", "", {})
     assert "glibc 2.31" in caught.value.wanted

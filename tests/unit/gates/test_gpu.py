@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible.module_utils.aerie import processes
-from ansible.module_utils.aerie.checks import Checks
 from ansible.module_utils.aerie.gates import gpu, nvidia
+from ansible.module_utils.aerie.module_io.checks import Checks
+from ansible.module_utils.aerie.shared import processes
 from library import host_gates
 
 RECORDED = Path(__file__).parent / "recorded"

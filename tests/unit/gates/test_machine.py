@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ansible.module_utils.aerie.checks import Checks
 from ansible.module_utils.aerie.gates import machine, pythons, space
+from ansible.module_utils.aerie.module_io.checks import Checks
 
 STACK: dict[str, Any] = {
     "name": "s", "python": ">=3.10,<3.14", "glibc": "2.28", "machine": "x86_64", "memory_bytes": 4_000_000_000,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from aerie_host import checks as host
-from ansible.module_utils.aerie import checks as module
+from aerie_host.shared import checks as host
+from ansible.module_utils.aerie.module_io import checks as module
 
 TWINS = (host, module)
 

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from aerie_host.conversations import Data, Tally, parse_row
-from aerie_host.entries import Conversation, Skipped, TokenRow
-from aerie_host.outcome import UsageError
-from aerie_host.rows import Row
-from aerie_host.shards import Shard
+from aerie_host.data.conversations import Data, Tally, parse_row
+from aerie_host.data.row_kinds import Conversation, Skipped, TokenRow
+from aerie_host.data.rows import Row
+from aerie_host.report.outcome import UsageError
+from aerie_host.shared.shard import Shard
 
 GOOD = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
 TOOL = {"type": "function", "function": {"name": "where"}}

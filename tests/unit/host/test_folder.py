@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from aerie_host import fingerprint, resume
-from aerie_host.files import folder_digest, sha256_bytes, sha256_file, write_durably, write_json
-from aerie_host.folder import Entry, Folder
-from aerie_host.outcome import JobError
-from aerie_host.packing import bytes_on_disk, order
-from aerie_host.samples import Sample
+from aerie_host.data.samples import Sample
+from aerie_host.extract.schedule import bytes_on_disk, order
+from aerie_host.folder import fingerprint, resume
+from aerie_host.folder.layout import Entry, Folder
+from aerie_host.report.outcome import JobError
+from aerie_host.shared.files import folder_digest, sha256_bytes, sha256_file, write_durably, write_json
 
 
 def sample(index, length=4):
@@ -160,7 +160,7 @@ def test_none_of_our_own_names_is_read_by_training(folder):
 
 def test_a_second_job_on_the_folder_is_refused_with_the_first_ones_number(folder):
     script = (
-        "import sys, pathlib; from aerie_host.folder import Folder\n"
+        "import sys, pathlib; from aerie_host.folder.layout import Folder\n"
         "with Folder(pathlib.Path(sys.argv[1])).locked():\n print('held', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", script, str(folder.path)]

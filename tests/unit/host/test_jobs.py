@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible.module_utils.aerie import processes
-from ansible.module_utils.aerie.host_jobs import HostJob, HostJobError
+from ansible.module_utils.aerie.jobs.host_job import HostJob, HostJobError
+from ansible.module_utils.aerie.shared import processes
 
 # A payload with the same command line as ours whose work is to wait: what is tested is the keeping of the job.
 PAYLOAD = """

@@ -10,7 +10,7 @@ import jinja2
 import jinja2.sandbox
 import pytest
 
-from aerie_host.loss_mask import (
+from aerie_host.data.loss_mask import (
     TemplateRefusedError,
     assistant_spans,
     left_out,

@@ -92,7 +92,7 @@ def test_without_environment_a_run_fails_and_a_check_says_what_would_run(payload
 
 
 def test_a_command_that_hangs_is_ended_with_its_log(tmp_path):
-    from ansible.module_utils.aerie.host_run import command_line, run_program
+    from ansible.module_utils.aerie.jobs.program import command_line, run_program
 
     script = tmp_path / "payload.py"
     script.write_text("import sys, time\nprint('so far', file=sys.stderr, flush=True)\ntime.sleep(600)\n")
@@ -103,7 +103,7 @@ def test_a_command_that_hangs_is_ended_with_its_log(tmp_path):
 
 
 def test_a_variable_without_a_value_is_not_set(monkeypatch):
-    from ansible.module_utils.aerie.host_run import run_environment
+    from ansible.module_utils.aerie.jobs.program import run_environment
 
     monkeypatch.setenv("TERM", "dumb")
     environment = run_environment("/x.pyz", {"VLLM_X": None, "VLLM_Y": 1, "TERM": ""}, MARK="m")
@@ -112,7 +112,7 @@ def test_a_variable_without_a_value_is_not_set(monkeypatch):
 
 
 def test_a_command_that_dies_without_a_document_says_so(tmp_path):
-    from ansible.module_utils.aerie.host_run import command_line, run_program
+    from ansible.module_utils.aerie.jobs.program import command_line, run_program
 
     script = tmp_path / "payload.py"
     script.write_text("import sys\nsys.stdin.read()\nprint('no json')\nsys.exit('terrible')\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aerie_host.outcome import UsageError
+from aerie_host.report.outcome import UsageError
 from aerie_host.spec import Spec
 
 HOST = Path(__file__).parents[3] / "host"
@@ -81,8 +81,8 @@ def test_check_says_what_would_be_made_and_makes_nothing(tmp_path):
 
 
 def test_a_model_is_intact_by_its_digests_alone(tmp_path):
-    from aerie_host.fetch_model import problems
-    from aerie_host.files import sha256_bytes, write_json
+    from aerie_host.checkpoint.packaged_model import problems
+    from aerie_host.shared.files import sha256_bytes, write_json
 
     source = {"distribution": "d", "version": "1", "hashes": "h"}
     (tmp_path / "config.json").write_text("{}")

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from aerie_host import gpu_memory, progress, prometheus
-from aerie_host.outcome import JobError
-from aerie_host.progress import Progress, Watch, Watchdog, in_words
+from aerie_host.extract import gpu_memory, progress, prometheus
+from aerie_host.extract.progress import Progress, Watch, Watchdog, in_words
+from aerie_host.report.outcome import JobError
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_metrics_file_that_cannot_be_written_is_refused_at_the_start(tmp_path)
 
 def test_a_second_job_on_a_metrics_file_is_refused_while_the_first_lives(tmp_path):
     script = (
-        "import sys, pathlib; from aerie_host.progress import Progress\n"
+        "import sys, pathlib; from aerie_host.extract.progress import Progress\n"
         "home = pathlib.Path(sys.argv[1]); made = Progress(home / 'first.json', home / 'a.prom')\n"
         "print('held', flush=True)\n"
         "for line in sys.stdin:\n made.phase(line.strip()); print('written', flush=True)"

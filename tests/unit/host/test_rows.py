@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aerie_host import rows
-from aerie_host.outcome import JobError, UsageError
-from aerie_host.rows import Row, Rows
-from aerie_host.shards import Shard, parse
+from aerie_host.data import rows
+from aerie_host.data.rows import Row, Rows
+from aerie_host.report.outcome import JobError, UsageError
+from aerie_host.shared.shard import Shard, parse
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible.module_utils.aerie import processes
-from ansible.module_utils.aerie.host_jobs import HostJob
+from ansible.module_utils.aerie.jobs.host_job import HostJob
+from ansible.module_utils.aerie.shared import processes
 from tests.unit.host.test_jobs import PAYLOAD, wait_for
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aerie_host.truth.ladder import _cause
+from aerie_host.truth.command import _cause
 
 TRACE = """asked for: one sequence
 asked for: the same call again

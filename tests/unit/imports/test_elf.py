@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aerie_host.elf import ElfError, needed
+from aerie_host.shared.elf import ElfError, needed
 
 CANDIDATES = [Path(sys.executable).resolve(), *Path(str(sysconfig.get_path("platstdlib"))).glob("lib-dynload/_s*.so")]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aerie_host import fits
+from aerie_host.imports import compatibility
 
 SM_90_WHEEL = ["sm_75", "sm_80", "sm_86", "sm_90"]
 CU128_WHEEL = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
@@ -30,18 +30,18 @@ CU128_WHEEL = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
     ],
 )
 def test_which_builds_run_on_which_gpu(built: list[str], capability: tuple[int, int], runs: bool) -> None:
-    assert fits.covers(built, capability) is runs
+    assert compatibility.covers(built, capability) is runs
 
 
 def test_br_22_recorded_sm_120_with_a_wheel_up_to_9_0_is_refused() -> None:
-    status, found, _, remedy = fits.judge_architectures(SM_90_WHEEL, [(12, 0)] * 8)
+    status, found, _, remedy = compatibility.judge_architectures(SM_90_WHEEL, [(12, 0)] * 8)
     assert status == "fail"
     assert "12.0" in found
     assert "sm_120" in remedy
 
 
 def test_no_gpu_at_all_is_refused() -> None:
-    assert fits.judge_architectures(CU128_WHEEL, [])[0] == "fail"
+    assert compatibility.judge_architectures(CU128_WHEEL, [])[0] == "fail"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_no_gpu_at_all_is_refused() -> None:
 def test_br_20_recorded_binaries_against_torchs_cuda(
     asked: dict[str, set[str]], torch_cuda: str | None, device: str, status: str
 ) -> None:
-    assert fits.judge_cuda(asked, torch_cuda, device)[0] == status
+    assert compatibility.judge_cuda(asked, torch_cuda, device)[0] == status
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_compiled_parts_that_do_not_load_are_named(
             raise ImportError(f"lib{name}.so: undefined symbol\nand more")
         loaded.append(module)
 
-    monkeypatch.setattr(fits, "import_module", load)
-    found = fits.compiled(package)
+    monkeypatch.setattr(compatibility, "import_module", load)
+    found = compatibility.compiled(package)
     assert found[0] == status
     assert all(f"{name}: lib{name}.so: undefined symbol" in found[1] for name in broken)
     assert len(loaded) == 3 - len(broken)
@@ -94,14 +94,17 @@ def test_a_compiled_part_that_is_no_binary_does_not_load(tmp_path: Path, monkeyp
     (package / "__init__.py").touch()
     (package / "_C.abi3.so").write_bytes(b"\x7fELF, and then nothing")
     monkeypatch.syspath_prepend(tmp_path)
-    status, found, _, remedy = fits.compiled(package)
+    status, found, _, remedy = compatibility.compiled(package)
     assert status == "fail"
     assert "none loaded; _C: " in found
     assert remedy
 
 
 def test_the_cuda_major_is_read_from_library_names() -> None:
-    assert fits.cuda_majors(["libc.so.6", "libcudart.so.13", "libtorch_cuda.so", "libcudart.so.12"]) == {"12", "13"}
+    assert compatibility.cuda_majors(["libc.so.6", "libcudart.so.13", "libtorch_cuda.so", "libcudart.so.12"]) == {
+        "12",
+        "13",
+    }
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,7 @@ def test_the_cuda_major_is_read_from_library_names() -> None:
     ],
 )
 def test_br_24_recorded_flashinfer_versions(versions: dict[str, str], status: str) -> None:
-    verdict = fits.flashinfer(versions or None) if versions else fits.flashinfer({})
+    verdict = compatibility.flashinfer(versions or None) if versions else compatibility.flashinfer({})
     assert verdict[0] == status
     assert all(f"{name} {version}" in verdict[1] for name, version in versions.items())
 
@@ -127,6 +130,6 @@ def test_br_24_recorded_flashinfer_versions(versions: dict[str, str], status: st
 def test_br_23_recorded_hosts_without_a_fitting_nvcc_are_told_so(
     path: str | None, version: tuple[int, int] | None, status: str
 ) -> None:
-    verdict = fits.judge_compiler(path, version, (12, 0))
+    verdict = compatibility.judge_compiler(path, version, (12, 0))
     assert verdict[0] == status
     assert ("VLLM_USE_FLASHINFER_SAMPLER=0" in verdict[3]) == (status == "warn")

@@ -8,7 +8,7 @@ import time
 import warnings
 from typing import Any
 
-from aerie_host import forks
+from aerie_host.imports import forks
 
 
 def fails() -> None:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from aerie_host import imports
-from aerie_host.checks import Checks
+from aerie_host.imports import command as imports
+from aerie_host.shared.checks import Checks
 from ansible.module_utils.aerie.patching.series import from_raw, read_directory
 
-HOST = Path(imports.__file__).resolve().parents[1]
+HOST = Path(imports.__file__).resolve().parents[2]
 LAYER = "speculators.data_generation.layer_capture:LayerCapture"
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.aerie.patching.dist import sha256
+from ansible.module_utils.aerie.distributions.installed import sha256
 from ansible.module_utils.aerie.patching.engine import run
 from ansible.module_utils.aerie.patching.request import Request, Result
 from ansible.module_utils.aerie.patching.series import Series, from_raw

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ansible.module_utils.aerie.environment.hold import environment_lock
 from ansible.module_utils.aerie.patching import commit
-from ansible.module_utils.aerie.patching.lock import environment_lock
 
 from .helpers import PRISTINE, Env, Maker, assert_clean, failed, snapshot, standard
 

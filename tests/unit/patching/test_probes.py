@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from action_plugins.package_patches import read_all
-from ansible.module_utils.aerie.checks import Checks, failure_message, finish
+from ansible.module_utils.aerie.module_io.checks import Checks, failure_message, finish
 from ansible.module_utils.aerie.patching import probes
 from ansible.module_utils.aerie.patching.engine import run
 from ansible.module_utils.aerie.patching.request import Request

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ansible.module_utils.aerie.patching.dist import sha256
+from ansible.module_utils.aerie.distributions.installed import sha256
 from ansible.module_utils.aerie.patching.engine import run
 from ansible.module_utils.aerie.patching.request import Request
 from tools import series as command

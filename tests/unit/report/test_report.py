@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ansible.module_utils.aerie import report
+from reporting import verdict as report
 
 
 def check(name: str, status: str = "pass", **more: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aerie_host.summaries import POINTS, Throughput, histogram
+from aerie_host.report.summaries import POINTS, Throughput, histogram
 
 
 @pytest.mark.parametrize("lengths", [[1], [0, 5], list(range(1, 513)), [7] * 9, [1, 70_000]])

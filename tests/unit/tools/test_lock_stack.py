@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ansible.module_utils.aerie.environment import locked
+from ansible.module_utils.aerie.environment import comparison
 from tests.unit.environment.conftest import make_wheel
 from tools import lock_stack
 
@@ -59,9 +59,9 @@ def test_lock_of_changed_inputs_is_seen(copied: Path) -> None:
     assert "other inputs" in "\n".join(lock_stack.problems(lock_stack.load("vllm-0.16-cpu")))
 
 
-def wanted(name: str, python: str) -> dict[str, locked.Wanted]:
+def wanted(name: str, python: str) -> dict[str, comparison.Wanted]:
     stack: dict[str, Any] = lock_stack.load(name)
-    return locked.wanted((lock_stack.STACKS / stack["lock"]).read_text(), python)
+    return comparison.wanted((lock_stack.STACKS / stack["lock"]).read_text(), python)
 
 
 @pytest.mark.parametrize(

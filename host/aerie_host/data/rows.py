@@ -1,0 +1,222 @@
+"""The rows of a data file: JSON lines, one JSON array, or parquet; which of them it is, its content says."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+from aerie_host.report.outcome import JobError, UsageError
+from aerie_host.shared.shard import WHOLE, Shard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LINES, ARRAY, PARQUET = "JSON lines", "JSON array", "parquet"
+HEAD = 1 << 16
+CHUNK = 1 << 20
+# An element of an array that is longer than this is taken for a broken one.
+LONGEST_ELEMENT = 1 << 28
+PARQUET_ROWS = 512
+# What people name by mistake, by its first bytes.
+OTHERS = {
+    b"\x1f\x8b": "gzip: unpack it first",
+    b"\x28\xb5\x2f\xfd": "zstd: unpack it first",
+    b"\xfd7zXZ": "xz: unpack it first",
+    b"BZh": "bzip2: unpack it first",
+    b"PK\x03\x04": "a zip archive: unpack it first",
+    b"ARROW1": "an Arrow file: save it as parquet",
+    b"\xff\xfe": "UTF-16: save it as UTF-8",
+    b"\xfe\xff": "UTF-16: save it as UTF-8",
+    b"version https://git-lfs": "a pointer of Git LFS: fetch the file itself (git lfs pull)",
+}
+
+
+class Row(NamedTuple):
+    """One row: its place in the data from 0, its line or row number from 1, and its value or what is wrong with it."""
+
+    place: int
+    number: int
+    value: Any
+    problem: str = ""
+
+
+class Rows:
+    """A data file whose format is recognised; ``UsageError`` names what was found when it is none of the three."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.format = _recognise(path)
+        # What its numbers count.
+        self.unit = "line" if self.format == LINES else "row"
+
+    def read(self, shard: Shard = WHOLE) -> Iterator[Row]:
+        """The rows of the shard in order, read piece by piece; ``JobError`` when reading cannot go on."""
+        if self.format == LINES:
+            return _lines(self.path, shard)
+        return _array(self.path, shard) if self.format == ARRAY else _parquet(self.path, shard)
+
+
+def _complete(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _recognise(path: Path) -> str:
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder, wanted one file of conversations")
+    if not path.is_file():
+        found = "no regular file (a pipe or a device)" if path.exists() else "not there"
+        raise UsageError(f"{path} is {found}, wanted a file of conversations")
+    with path.open("rb") as stream:
+        head = stream.read(HEAD)
+    if head.startswith(b"PAR1"):
+        return PARQUET
+    known = next((name for magic, name in OTHERS.items() if head.startswith(magic)), "")
+    lines = [] if known else [line.strip() for line in head.decode("utf-8-sig", "replace").split("\n")]
+    lines = [line for line in lines if line]
+    if lines and lines[0].startswith("["):
+        # An array on its own line, with others after it, is a row of JSON lines.
+        alone = len(lines) == 1 or not isinstance(_complete(lines[0]), list)
+        return ARRAY if alone else LINES
+    if any(isinstance(_complete(line), dict) for line in lines):
+        return LINES
+    if len(lines) == 1 and len(head) == HEAD and lines[0].startswith("{"):
+        # A line longer than what was looked at.
+        return LINES
+    if known:
+        found = known
+    elif not lines:
+        found = "it is empty"
+    elif lines[0].startswith("{"):
+        found = f"it begins with {lines[0][:40]!r}, and no line of it is a whole JSON object"
+    else:
+        found = f"it begins with {lines[0][:40]!r}"
+    raise UsageError(f"{path} is neither JSON lines, a JSON array nor parquet: {found}")
+
+
+def _lines(path: Path, shard: Shard) -> Iterator[Row]:
+    index = 0
+    with path.open("rb") as stream:
+        for number, raw in enumerate(stream, 1):
+            if not raw.strip():
+                continue
+            if shard.takes(index):
+                yield _line(raw, index, number)
+            index += 1
+
+
+def _line(raw: bytes, index: int, number: int) -> Row:
+    try:
+        return Row(index, number, json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8")))
+    except UnicodeDecodeError as error:
+        return Row(index, number, None, f"no UTF-8 at byte {error.start}")
+    except json.JSONDecodeError as error:
+        return Row(index, number, None, f"broken JSON: {error.msg} at column {error.colno}")
+    except ValueError as error:
+        # A number with more digits than Python converts.
+        return Row(index, number, None, f"JSON that cannot be read: {error}")
+    except RecursionError:
+        return Row(index, number, None, "JSON that is nested too deeply")
+
+
+class _Text:
+    """What is read of a stream and not used yet."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.text = ""
+        self.place = 0
+        self.ended = False
+
+    def more(self) -> None:
+        """Read on, twice as much when an element did not fit."""
+        left = self.text[self.place :]
+        piece = self._stream.read(max(CHUNK, len(left)))
+        self.text, self.place, self.ended = left + piece, 0, not piece
+
+    def next(self) -> str:
+        """The next character that is no white space, not taken; empty at the end."""
+        while True:
+            while self.place < len(self.text) and self.text[self.place].isspace():
+                self.place += 1
+            if self.place < len(self.text) or self.ended:
+                return self.text[self.place : self.place + 1]
+            self.more()
+
+    def value(self) -> Any:
+        """Take one JSON value; ``json.JSONDecodeError`` when there is none."""
+        decoder = json.JSONDecoder()
+        while True:
+            try:
+                value, end = decoder.raw_decode(self.text, self.place)
+            except json.JSONDecodeError:
+                if self.ended or len(self.text) - self.place > LONGEST_ELEMENT:
+                    raise
+            else:
+                # A number at the end of what was read may go on.
+                if end < len(self.text) or self.ended:
+                    self.place = end
+                    return value
+            self.more()
+
+
+def _array(path: Path, shard: Shard) -> Iterator[Row]:
+    index = 0
+    try:
+        with path.open(encoding="utf-8-sig") as stream:
+            text = _Text(stream)
+            text.next()
+            text.place += 1
+            while not (index == 0 and text.next() == "]"):
+                text.next()
+                value = text.value()
+                if shard.takes(index):
+                    yield Row(index, index + 1, value)
+                index += 1
+                mark = text.next()
+                if mark == "]":
+                    break
+                if mark != ",":
+                    raise JobError(f"{path}: a comma or ']' is missing after row {index}")
+                text.place += 1
+            text.place += 1
+            if rest := text.next():
+                raise JobError(f"{path}: {rest!r} follows the end of the array, after row {index}")
+    except UnicodeDecodeError as error:
+        raise JobError(f"{path}: no UTF-8 in or after row {index + 1}: {error.reason}") from error
+    except json.JSONDecodeError as error:
+        # Where a broken element of an array ends cannot be told.
+        raise JobError(f"{path}: row {index + 1} of the array is broken JSON: {error.msg}") from error
+    except ValueError as error:
+        raise JobError(f"{path}: row {index + 1} of the array cannot be read: {error}") from error
+    except RecursionError as error:
+        raise JobError(f"{path}: row {index + 1} of the array is nested too deeply") from error
+
+
+def without_nulls(value: Any) -> Any:
+    """The value without the keys that parquet has to give to every row for what another row holds."""
+    if isinstance(value, dict):
+        return {key: without_nulls(one) for key, one in value.items() if one is not None}
+    return [without_nulls(one) for one in value] if isinstance(value, list) else value
+
+
+def _parquet(path: Path, shard: Shard) -> Iterator[Row]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{path} is parquet, which needs pyarrow; this environment lacks it") from error
+    index = 0
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=PARQUET_ROWS):
+                places = [place for place in range(batch.num_rows) if shard.takes(index + place)]
+                taken = batch.take(pa.array(places, pa.int64())).to_pylist()
+                for place, value in zip(places, taken, strict=True):
+                    yield Row(index + place, index + place + 1, without_nulls(value))
+                index += batch.num_rows
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise JobError(f"{path} cannot be read as parquet after row {index}: {str(error).splitlines()[0]}") from error

@@ -1,0 +1,1 @@
+"""Stage ``extract``: run the target model over the samples and have their hidden states written."""

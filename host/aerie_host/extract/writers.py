@@ -1,0 +1,284 @@
+"""Processes that write files from shared memory: hashing and the disk get cores of their own.
+
+A sample comes in one piece or, where a step of the model ended within it, in several; all of them go to one writer. A
+slab of the shared memory is free again once its pieces are written, or copied when a sample is not complete yet.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import mmap
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import time
+import traceback
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from aerie_host.folder.sample_writer import SampleWriter
+from aerie_host.report.outcome import JobError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from aerie_host.data.samples import Sample
+    from aerie_host.folder.layout import Entry, Folder
+
+# Pieces that one writer may have waiting: enough to never idle, few enough that the pipes do not fill up.
+PIECES = 16
+# A writer brings files to disk when nothing waits for it, or when this much is not on disk yet.
+COMMIT_BYTES = 64 << 20
+COMMIT_FILES = 64
+# How long a writer may take to see that its driver has closed; it holds nothing then that is not done again.
+CLOSE_SECONDS = 3.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Area:
+    """Shared memory of ``slabs`` slabs with rows of ``hidden_size`` bfloat16 values, and a path to open it by."""
+
+    path: str
+    nbytes: int
+    slabs: int
+    hidden_size: int
+
+
+class Piece(NamedTuple):
+    """Rows of one sample, from ``position`` on; ``offsets`` are the bytes at which each layer's begin."""
+
+    sample: Sample
+    slab: int
+    offsets: Sequence[int]
+    rows: int
+    position: int
+
+
+class Released(NamedTuple):
+    """A writer no longer reads a piece's rows."""
+
+    slab: int
+    rows: int
+
+
+class Committed(NamedTuple):
+    """Files of these samples are on disk under their names, and in the journal."""
+
+    entries: list[Entry]
+
+
+class Failed(NamedTuple):
+    """A writer gave up."""
+
+    message: str
+
+
+def worker_count(asked: int) -> int:
+    """How many writers: as asked, else three quarters of the cores, at most 16 (measured: docs/benchmarks.md)."""
+    return asked or max(1, min(16, 3 * len(os.sched_getaffinity(0)) // 4))
+
+
+class _Assembly:
+    """The rows of samples that came in part so far."""
+
+    def __init__(self, area: mmap.mmap, hidden_size: int) -> None:
+        self._area = area
+        self._hidden_size = hidden_size
+        self._parts: dict[int, tuple[list[torch.Tensor], int]] = {}
+
+    def add(self, piece: Piece) -> list[torch.Tensor] | None:
+        """Tensors ``[seq, hidden]``, one per layer, when the sample is complete: looking into the slab where it lies
+        there whole, else copies. A pre-empted sample comes again from its start.
+        """
+        length = len(piece.sample.input_ids)
+        here = [
+            torch.frombuffer(
+                self._area, dtype=torch.bfloat16, count=piece.rows * self._hidden_size, offset=offset
+            ).view(piece.rows, self._hidden_size)
+            for offset in piece.offsets
+        ]
+        if piece.rows == length:
+            self._parts.pop(piece.sample.index, None)
+            return here
+        states, covered = self._parts.get(piece.sample.index) or (
+            [torch.empty(length, self._hidden_size, dtype=torch.bfloat16) for _ in here],
+            0,
+        )
+        end = piece.position + piece.rows
+        if piece.position > covered or end > length:
+            raise JobError(f"{piece.sample}: rows {piece.position} to {end - 1} came after {covered} of {length}")
+        for whole, part in zip(states, here, strict=True):
+            whole[piece.position : end] = part
+        self._parts[piece.sample.index] = (states, end)
+        return self._parts.pop(piece.sample.index)[0] if end == length else None
+
+
+def serve(connection: Any, area: Area, folder: Folder, layers: list[int]) -> None:
+    """What a writer process does until its driver goes."""
+    # Who stops a job by its terminal means the driver; writers end when it does.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    with folder.being_written(), open(area.path, "r+b", buffering=0) as memory:  # noqa: PTH123 - no file of a folder
+        assembly = _Assembly(mmap.mmap(memory.fileno(), area.nbytes), area.hidden_size)
+        writer = SampleWriter(folder, layers, area.hidden_size)
+        try:
+            _write_all(connection, assembly, writer)
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            writer.discard()
+        except JobError as error:
+            writer.discard()
+            connection.send(Failed(str(error)))
+
+
+def _write_all(connection: Any, assembly: _Assembly, writer: SampleWriter) -> None:
+    while True:
+        piece: Piece = connection.recv()
+        try:
+            states = assembly.add(piece)
+            if states is not None:
+                writer.write(piece.sample, states)
+        except JobError:
+            raise
+        except Exception as error:
+            trace = traceback.format_exc(limit=-5)
+            raise JobError(f"{piece.sample}: {type(error).__name__}: {error}\n{trace}") from error
+        connection.send(Released(piece.slab, piece.rows))
+        if writer.uncommitted_bytes >= COMMIT_BYTES or writer.uncommitted >= COMMIT_FILES or not connection.poll():
+            connection.send(Committed(writer.commit()))
+
+
+def _context() -> Any:
+    """One process imports torch, and writers are forked from it: seconds, once, and memory that they share.
+
+    That process finds this module by PYTHONPATH; where it cannot, each writer imports torch for itself.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+def warm_up() -> None:
+    """Begin to import what writers need, in a process of its own."""
+    _context()
+    from multiprocessing import forkserver
+
+    forkserver.ensure_running()
+
+
+@dataclasses.dataclass
+class _Writer:
+    process: Any
+    connection: Any
+    pieces: int = 0
+    rows: int = 0
+    samples: set[int] = dataclasses.field(default_factory=set)
+
+
+class Writers:
+    """A pool of writers, the slabs that they read, and what they have finished."""
+
+    def __init__(self, count: int, area: Area, folder: Folder, layers: Sequence[int]) -> None:
+        context = _context()
+        self._writers: list[_Writer] = []
+        self._free = collections.deque(range(area.slabs))
+        self._readers: collections.Counter[int] = collections.Counter()
+        self._home: dict[int, _Writer] = {}
+        self._entries: list[Entry] = []
+        # How long the engine had no slab, or a writer no room: above nothing much, hashing or the disk is what limits.
+        self.waited_seconds = 0.0
+        for number in range(count):
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=serve, args=(theirs, area, folder, list(layers)), name=f"writer {number}", daemon=True
+            )
+            process.start()
+            theirs.close()
+            self._writers.append(_Writer(process, ours))
+
+    def free_slab(self) -> int:
+        """A slab that nobody reads; waits for one."""
+        began = time.monotonic()
+        while not self._free:
+            self._receive(self._writers)
+        self.waited_seconds += time.monotonic() - began
+        return self._free.popleft()
+
+    def give(self, pieces: Iterable[Piece]) -> None:
+        """Have the pieces of one slab written: all that are in it."""
+        pieces = list(pieces)
+        self._readers.update(piece.slab for piece in pieces)
+        # Who has become idle since the last step is not to look busy.
+        self._receive(self._writers, timeout=0)
+        for piece in pieces:
+            writer = self._writer_for(piece.sample.index)
+            writer.pieces += 1
+            writer.rows += piece.rows
+            writer.samples.add(piece.sample.index)
+            try:
+                writer.connection.send(piece)
+            except OSError:
+                self._receive([writer])
+
+    def _writer_for(self, index: int) -> _Writer:
+        """The writer that has the sample already, else the one with the least to do; waits until there is room."""
+        began = time.monotonic()
+        while True:
+            allowed = [self._home[index]] if index in self._home else self._writers
+            free = [writer for writer in allowed if writer.pieces < PIECES]
+            if free:
+                self.waited_seconds += time.monotonic() - began
+                return self._home.setdefault(index, min(free, key=lambda one: one.rows))
+            # Of all: were only one writer heard, it alone would look idle, and get everything.
+            self._receive(self._writers)
+
+    def finished(self, wait: bool = False) -> list[Entry]:
+        """Entries of the samples finished since the last call; with ``wait``, of all that were given."""
+        while wait and any(writer.samples for writer in self._writers):
+            self._receive([writer for writer in self._writers if writer.samples])
+        self._receive(self._writers, timeout=0)
+        entries, self._entries = self._entries, []
+        return entries
+
+    def close(self) -> None:
+        """End the writers; what they had not finished is done again by the next run."""
+        for writer in self._writers:
+            writer.connection.close()
+        for writer in self._writers:
+            writer.process.join(CLOSE_SECONDS)
+            if writer.process.is_alive():
+                writer.process.kill()
+                writer.process.join()
+
+    def _receive(self, writers: list[_Writer], timeout: float | None = None) -> None:
+        """Take in what writers say; without a timeout, wait until one says something."""
+        by_connection = {writer.connection: writer for writer in writers}
+        connections: list[Any] = list(by_connection)
+        for connection in multiprocessing.connection.wait(connections, timeout):
+            writer = by_connection[connection]
+            try:
+                while writer.connection.poll():
+                    self._take(writer, writer.connection.recv())
+            except (EOFError, ConnectionResetError) as error:
+                writer.process.join(CLOSE_SECONDS)
+                raise JobError(
+                    f"{writer.process.name} ended (exit code {writer.process.exitcode}) with samples "
+                    f"{sorted(writer.samples)[:10]}. What was finished stays; running again continues"
+                ) from error
+
+    def _take(self, writer: _Writer, reply: Released | Committed | Failed) -> None:
+        if isinstance(reply, Failed):
+            raise JobError(reply.message)
+        if isinstance(reply, Committed):
+            self._entries += reply.entries
+            for entry in reply.entries:
+                writer.samples.discard(entry.index)
+                del self._home[entry.index]
+            return
+        writer.pieces -= 1
+        writer.rows -= reply.rows
+        self._readers[reply.slab] -= 1
+        if not self._readers[reply.slab]:
+            self._free.append(reply.slab)

@@ -1,0 +1,65 @@
+"""A sample as a safetensors file: written without copying the states, read as what a ``.pt`` file gives.
+
+Tensors: ``input_ids`` and ``loss_mask``, int64 ``[seq]``, and ``hidden_states.000``, ``hidden_states.001`` and so on,
+bfloat16 ``[seq, hidden]``: their names in alphabetical order are the layers in the order asked. Metadata: ``layers``
+(their ids, as JSON) and ``convention`` (what a state is).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from aerie_host.shared.model_config import CONVENTION
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+STATES = "hidden_states."
+DTYPES = {torch.int64: "I64", torch.bfloat16: "BF16"}
+
+
+class Writable(Protocol):
+    """What a file is written into."""
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Take bytes."""
+
+
+def save(data: dict[str, Any], stream: Writable, layers: Sequence[int]) -> None:
+    """Write a sample, a dict as in the data contract, with the ids of its layers; the tensors must be contiguous."""
+    tensors = {"input_ids": data["input_ids"], "loss_mask": data["loss_mask"]}
+    tensors |= {f"{STATES}{place:03}": states for place, states in enumerate(data["hidden_states"])}
+    header: dict[str, Any] = {"__metadata__": {"layers": json.dumps(list(layers)), "convention": CONVENTION}}
+    end = 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    # The tensors begin at a multiple of eight.
+    text += b" " * (-len(text) % 8)
+    stream.write(len(text).to_bytes(8, "little") + text)
+    for tensor in tensors.values():
+        stream.write(tensor.reshape(-1).view(torch.uint8).numpy().data)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The sample as ``torch.load`` gives that of a ``.pt`` file; other tensors stay in it by their names.
+
+    ``ValueError`` in words when it cannot be read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            names = sorted(file.keys())
+            states = [file.get_tensor(name) for name in names if name.startswith(STATES)]
+            others = {name: file.get_tensor(name) for name in names if not name.startswith(STATES)}
+    except SafetensorError as error:
+        raise ValueError(f"is no whole safetensors file: {error}") from error
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror or error}") from error
+    return {**others, "hidden_states": states}

@@ -1,0 +1,1 @@
+"""Stage ``judge``: prove the files that an extraction wrote."""

@@ -1,0 +1,90 @@
+"""Some files against an independent Transformers forward of the same checkpoint."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aerie_host.checkpoint.packaged_model import RECORD
+from aerie_host.folder.sample_file import load
+from aerie_host.judge.sample_folder import NO_MANIFEST
+from aerie_host.report.wording import several
+from aerie_host.shared.files import folder_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aerie_host.folder.expectation import Expected
+    from aerie_host.folder.layout import Folder
+    from aerie_host.folder.manifest import Manifest
+    from aerie_host.shared.checks import Checks
+
+CHECK = "equality with Transformers"
+
+
+def choose(expected: Sequence[Expected], count: int) -> list[Expected]:
+    """``count`` files over the whole range of lengths, the shortest and the longest among them."""
+    ordered = sorted(expected, key=lambda one: (one.length or 0, one.file))
+    if count >= len(ordered):
+        return ordered
+    if count == 1:
+        return ordered[-1:]
+    return [ordered[round(number * (len(ordered) - 1) / (count - 1))] for number in range(count)]
+
+
+def find_model(manifest: Manifest | None, asked: str) -> tuple[Path | None, str]:
+    """The checkpoint that the states come from, or why none can be named: only the manifest says which it was."""
+    if manifest is None:
+        return None, f"{NO_MANIFEST} that names the model"
+    if not manifest.model_digest:
+        path = Path(asked or manifest.model)
+        return (path, "") if (path / "config.json").is_file() else (None, f"{path} is not on this host")
+    places = dict.fromkeys(filter(None, (asked, manifest.model)))
+    there = [Path(place) for place in places if (Path(place) / "config.json").is_file()]
+    for path in there:
+        if folder_digest(path, skip=(RECORD,)) == manifest.model_digest:
+            return path, ""
+    if there:
+        return None, f"{there[0]} is not the model of the manifest (another digest)"
+    return None, f"the manifest's model {manifest.model} is not on this host"
+
+
+def compare(
+    checks: Checks, folder: Folder, chosen: Sequence[Expected], layers: Sequence[int], model: Path, remote: bool
+) -> dict[str, Any]:
+    """Compare the chosen files with Transformers; one check per layer, and the numbers for the report."""
+    import torch
+
+    from aerie_host.checkpoint.reference_forward import ReferenceModel, Rounding, measure
+
+    began = time.monotonic()
+    exact = ReferenceModel(model, torch.float32, trust_remote_code=remote)
+    rounded = ReferenceModel(model, torch.bfloat16, trust_remote_code=remote)
+    rounding = Rounding()
+    differences = []
+    for one in chosen:
+        data = load(folder.path / one.file)
+        tokens = data["input_ids"].tolist()
+        forward = exact.forward(tokens)
+        rounding.add(rounded.forward(tokens), forward)
+        pairs = zip(layers, data["hidden_states"], strict=True)
+        differences += [measure(one.file, state, forward, layer) for layer, state in pairs]
+    by_layer = []
+    for layer in layers:
+        mine = [one for one in differences if one.layer == layer]
+        problems = [problem for problem in map(rounding.problem, mine) if problem]
+        median, worst = max(one.median for one in mine), max(one.worst for one in mine)
+        found = f"{len(mine)} files, median row {median:.2%}, worst row {worst:.2%}"
+        bounds = rounding.median_bound(layer), rounding.row_bound(layer)
+        wanted = f"at most {bounds[0]:.2%} and {bounds[1]:.2%}, which rounding explains"
+        remedy = "the extraction is wrong: look at the patches (--tags verify)"
+        checks.require(f"layer {layer} equals Transformers", not problems, several(problems) or found, wanted, remedy)
+        by_layer.append({"layer": layer, "median": median, "worst": worst, "bound": bounds[1]})
+    return {
+        "files": len(chosen),
+        "layers": by_layer,
+        "seconds": round(time.monotonic() - began, 1),
+        "largest_median_row": max(one["median"] for one in by_layer),
+        "largest_row": max(one["worst"] for one in by_layer),
+    }

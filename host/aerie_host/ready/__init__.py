@@ -1,0 +1,1 @@
+"""Stage ``ready``: read the files as training does, and train a small draft model on them."""

@@ -1,0 +1,63 @@
+"""The contracts of a series as checks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ansible.module_utils.aerie.contracts.automatic import REMEDY, Finding, automatic
+from ansible.module_utils.aerie.contracts.evaluate import ContractError, Evaluator
+from ansible.module_utils.aerie.contracts.module import SourceError
+from ansible.module_utils.aerie.contracts.source import SourceTree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ansible.module_utils.aerie.module_io.checks import Checks
+    from ansible.module_utils.aerie.patching.series import Series
+
+ENGINE = "vllm"
+
+
+def check(checks: Checks, site_packages: Path, series: list[Series]) -> int:
+    """Check every file that the series touch or add, then what their patches declare; return how many findings."""
+    before = len(checks)
+    evaluator = Evaluator(SourceTree(site_packages))
+    for one in series:
+        for file in sorted({*one.files, *[module.target for module in one.modules]}):
+            if file.endswith(".py"):
+                _file(checks, evaluator, file)
+        for patch in one.patches:
+            for contract in patch.contracts:
+                _declared(checks, evaluator, contract, patch.id)
+    return len(checks) - before
+
+
+def _declared(checks: Checks, evaluator: Evaluator, contract: dict[str, Any], patch: str) -> None:
+    try:
+        _add(checks, evaluator.evaluate(contract, patch))
+    except (SourceError, ContractError) as error:
+        checks.add(f"{patch}: contract", "fail", error, "a contract that can be evaluated", REMEDY)
+
+
+def _file(checks: Checks, evaluator: Evaluator, file: str) -> None:
+    try:
+        findings = automatic(evaluator.reading(file), (ENGINE, file.split("/")[0]))
+    except FileNotFoundError:
+        checks.add(f"calls in {file}", "fail", "no such file", "a file to check", REMEDY, file=file)
+        return
+    except SourceError as error:
+        checks.add(f"calls in {file}", "fail", error, "source that can be read", REMEDY, file=file)
+        return
+    bad = [one for one in findings if not one.ok]
+    _add(checks, bad)
+    # Hundreds of good calls would bury the rest of a report: they are counted.
+    engine = sum(ENGINE in one.name for one in findings)
+    checks.require(
+        f"calls in {file}", not bad, f"{len(findings)} names and calls ({engine} of {ENGINE}), {len(bad)} do not fit",
+        "each as the installed source takes it", REMEDY if bad else "", file=file,
+    )  # fmt: skip
+
+
+def _add(checks: Checks, findings: list[Finding]) -> None:
+    for one in findings:
+        checks.require(one.name, one.ok, one.found, one.wanted, one.remedy, file=one.file, line=one.line)

@@ -1,0 +1,1 @@
+"""What our patches rely on in vLLM, checked by reading its source."""

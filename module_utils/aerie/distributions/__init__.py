@@ -1,0 +1,1 @@
+"""Installed Python distributions, their versions, and the lock that pins them."""

@@ -1,1 +1,0 @@
-../../host/aerie_host/elf.py

@@ -1,0 +1,257 @@
+"""VLLM's wheel from where no lock finds it: the index that has a folder for each commit, or a file or address."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import tempfile
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Iterator, Mapping, NamedTuple
+from urllib.parse import urljoin
+
+from ansible.module_utils.aerie.distributions import lock
+from ansible.module_utils.aerie.environment import network, uv, wheel_integrity
+from ansible.module_utils.aerie.environment.network import FetchError, MissingError, Network
+from ansible.module_utils.aerie.environment.wheel_name import Name, file_of, is_of, parse_name
+
+INDEX = "https://wheels.vllm.ai"
+COMMIT, SHA256, VARIANT = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}"), re.compile(r"cu\d{3}|cpu")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the wheel comes from. `channel` is nightly (index, commit, variant) or wheel (location)."""
+
+    channel: str
+    distribution: str = "vllm"
+    machine: str = "x86_64"
+    # Versions of Python that the lock is for, as `>=3.12,<3.13`; empty for any.
+    python: str = ""
+    # The C library that hosts of the stack have at least, as `2.31`; empty for any.
+    glibc: str = ""
+    # The CUDA version that the lock's torch brings; empty for CPU.
+    cuda: str = ""
+    index_url: str = INDEX
+    commit: str = ""
+    variant: str = ""
+    location: str = ""
+    sha256: str = ""
+
+
+class Wheel(NamedTuple):
+    """A wheel on this host."""
+
+    path: Path
+    version: str
+    sha256: str
+
+
+def source_of(given: Mapping[str, Any]) -> Source | None:
+    """The source that an inventory asks for, None for a release, which is in the lock. Raises `FetchError`."""
+    channel = str(given.get("channel") or "release")
+    known = [str(one) for one in given.get("channels") or ("release", "nightly", "wheel")]
+    if channel not in known:
+        wanted = f"{' or '.join(known)}, as the lock of this stack is made for"
+        raise FetchError(f"vllm_channel: {channel}", wanted, "set vllm_channel or aerie_stack_name (docs/stacks.md)")
+    if channel == "release":
+        return None
+    values = {name: str(given.get(name) or "") for name in Source.__dataclass_fields__ if given.get(name)}
+    source = Source(**{**values, "channel": channel, "index_url": (values.get("index_url") or INDEX).rstrip("/")})
+    major = source.cuda.split(".")[0]
+    faults = [
+        (
+            bool(source.sha256) and not SHA256.fullmatch(source.sha256),
+            "vllm_sha256",
+            source.sha256,
+            "64 hex digits, small letters",
+        ),
+    ]
+    if channel == "nightly":
+        fits = VARIANT.fullmatch(source.variant) and source.variant[:4] == (f"cu{major}" if major else "cpu")
+        wanted = f"a variant for CUDA {major}, which the lock's torch has, as cu{major}9" if major else "cpu"
+        faults += [
+            (
+                not COMMIT.fullmatch(source.commit),
+                "vllm_commit",
+                source.commit,
+                "all 40 hex digits of a commit, small letters",
+            ),
+            (not fits, "vllm_variant", source.variant, wanted),
+        ]
+    elif channel == "wheel":
+        name = parse_name(file_of(source.location))
+        fits = name is not None and _installs(source, name)
+        wanted = f"path on the host, or address, of {_kind(source)}, under its full name"
+        faults += [
+            (not fits, "vllm_wheel", source.location, wanted),
+            (not source.sha256, "vllm_sha256", "", "the wheel's digest: sha256sum <file>"),
+        ]
+    for wrong, variable, found, wants in faults:
+        if wrong:
+            raise FetchError(f"{variable}: {found or 'not given'}", wants, f"set {variable} (docs/stacks.md)")
+    return source
+
+
+def pin_line(distribution: str, version: str, sha256: str) -> str:
+    """The wheel as a lock has it."""
+    return f"{lock.normalize(distribution)}=={version} \\\n    --hash=sha256:{sha256}\n"
+
+
+def find(source: Source, net: Network) -> str:
+    """The wheel's address in the folder of a commit. Raises `FetchError`."""
+    page = f"{source.index_url}/{source.commit}/{source.variant}/{source.distribution}/metadata.json"
+    try:
+        content = network.text(net, page)
+    except MissingError as error:
+        raise _missing(source, net, error) from error
+    try:
+        entries = [str(entry["path"]) for entry in json.loads(content)]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        begin = content.strip().split("\n")[0][: network.HEAD]
+        remedy = "a proxy, a login page or a mirror answered in its place: check HTTPS_PROXY and vllm_index_url"
+        raise FetchError(f"{page}: no list of wheels, it begins with {begin!r}", "metadata.json", remedy) from None
+    fitting = sorted(urljoin(page, path) for path in entries if _fits(source, file_of(f"x://x/{path}")))
+    strange = [address for address in fitting if not address.startswith(f"{source.index_url}/")]
+    if strange:
+        remedy = "the list leads to another place: name the index or a mirror of it in vllm_index_url"
+        raise FetchError(f"{page}: lists {', '.join(strange)}", "addresses of that index", remedy)
+    if len(fitting) != 1:
+        listed = ", ".join(file_of(f"x://x/{path}") for path in entries) or "nothing"
+        wanted = f"{_kind(source)}, of g{source.commit[:9]} for {source.variant}, and one alone"
+        raise FetchError(f"{page}: lists {listed}", wanted, "correct vllm_commit or vllm_variant, or name a mirror")
+    return fitting[0]
+
+
+def _fits(source: Source, file: str) -> bool:
+    name = parse_name(file)
+    if name is None or not _installs(source, name):
+        return False
+    others = [part for part in name.version.partition("+")[2].split(".") if VARIANT.fullmatch(part)]
+    return is_of(name.version, source.commit) and others in ([], [source.variant])
+
+
+def _installs(source: Source, name: Name) -> bool:
+    """Whether a wheel of that name is one that the stack can install."""
+    runs = name.runs_on(source.machine, source.python, source.glibc)
+    return runs and name.distribution == lock.normalize(source.distribution)
+
+
+def _kind(source: Source) -> str:
+    """Such a wheel, in words."""
+    python = f", Python {source.python}" if source.python else ""
+    glibc = f", glibc {source.glibc}" if source.glibc else ""
+    return f"a wheel of {source.distribution} for {source.machine}{python}{glibc}"
+
+
+def _missing(source: Source, net: Network, error: MissingError) -> FetchError:
+    """Whether the index lacks the variant or the whole commit."""
+    wanted = f"the wheel of commit {source.commit} for {source.variant}"
+    try:
+        links = network.text(net, f"{source.index_url}/{source.commit}/")
+    except FetchError:
+        remedy = (
+            "it may not be on the main branch, not built yet, or expired: correct vllm_commit, name a mirror that "
+            "kept it in vllm_index_url, or use the channel wheel with a file"
+        )
+        return FetchError(f"{error.found}: the index has nothing for this commit", wanted, remedy)
+    variants = sorted(set(re.findall(r'href="(cu\d{3}|cpu)/"', links)))
+    if source.variant in variants:
+        remedy = "a mirror needs metadata.json too: mend it, name another in vllm_index_url, or use the channel wheel"
+        return FetchError(f"{error.found}: this commit has {source.variant}, but not its list", "metadata.json", remedy)
+    text = f"{error.found}: this commit has the variants {', '.join(variants) or '(none)'}"
+    return FetchError(text, wanted, "correct vllm_variant, or use the channel wheel with a file")
+
+
+def obtain(source: Source, folder: Path, version: str, variables: Mapping[str, str]) -> Wheel:
+    """Have the wheel in a folder, alone of its distribution.
+
+    With a digest (and the version that goes with it) a file that has it is used as it is, without a network. A file
+    that is incomplete, no wheel, or has another digest never gets its final name. Raises `FetchError` or `OSError`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if source.sha256:
+        for path in _wheels(source, folder):
+            name = parse_name(path.name)
+            if name and version in ("", name.version) and uv.sha256_of(path) == source.sha256:
+                return Wheel(path, name.version, source.sha256)
+    _sweep(folder)
+    net = Network(variables)
+    address = find(source, net) if source.channel == "nightly" else source.location
+    handle, scratch = tempfile.mkstemp(dir=str(folder), prefix=".wheel-")
+    part = Path(scratch)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        _copy(net, address, part)
+        digest = uv.sha256_of(part)
+        if source.sha256 and digest != source.sha256:
+            raise FetchError(
+                f"{address} has sha256 {digest}", f"sha256 {source.sha256}",
+                "the file is another than the one that was recorded: find out why before recording the new digest",
+            )  # fmt: skip
+        made = _inside(part, address)
+        if not source.sha256:
+            # Its digest will be recorded, and asked for from then on.
+            wheel_integrity.prove(part, address, source.cuda)
+        if version and made != version:
+            raise FetchError(f"{address} is version {made}", version, "correct the recorded version and digest")
+        final = folder / file_of(address)
+        for path in _wheels(source, folder):
+            path.unlink()
+        part.chmod(0o644)
+        part.replace(final)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            part.unlink()
+        os.close(handle)
+    return Wheel(final, made, digest)
+
+
+def _wheels(source: Source, folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.glob("*.whl")):
+        name = parse_name(path.name)
+        if name and name.distribution == lock.normalize(source.distribution):
+            yield path
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a killed download left; one that runs holds its file."""
+    for path in folder.glob(".wheel-*"):
+        with contextlib.suppress(OSError), path.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+
+
+def _copy(net: Network, address: str, part: Path) -> None:
+    if address.startswith(("http://", "https://")):
+        network.save(net, address, part)
+        return
+    path = address[len("file://") :] if address.startswith("file://") else address
+    try:
+        shutil.copyfile(path, str(part))
+    except OSError as error:
+        raise FetchError(f"{path}: {error.strerror}", "a wheel on the host", "correct vllm_wheel") from error
+
+
+def _inside(path: Path, address: str) -> str:
+    """The version that the wheel itself holds, which must be that of its name. Raises `FetchError`."""
+    name = parse_name(file_of(address))
+    try:
+        with zipfile.ZipFile(str(path)) as archive:
+            inner = [one for one in archive.namelist() if one.endswith(".dist-info/METADATA") and one.count("/") == 1]
+            headers = archive.read(inner[0]).decode("utf-8", "replace").split("\n\n")[0]
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, IndexError, OSError) as error:
+        remedy = "try again; where it happens again, the proxy or the mirror holds a damaged copy"
+        raise FetchError(f"{address}: no whole wheel ({error})", "a wheel", remedy) from error
+    fields = dict(line.split(": ", 1) for line in headers.splitlines() if ": " in line)
+    distribution, version = lock.normalize(fields.get("Name", "")), fields.get("Version", "")
+    if name is None or (distribution, version) != name[:2]:
+        remedy = "the file was renamed or replaced: use the wheel as it was built"
+        raise FetchError(f"{address} holds {distribution} {version}", "what its name says", remedy)
+    return version

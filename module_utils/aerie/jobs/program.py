@@ -1,0 +1,93 @@
+"""Running one command of the host program in the ML environment, for the modules that do so."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.aerie.environment.uv import texts
+
+TAIL_CHARACTERS = 3000
+
+
+def command_line(python: str, payload: str, command: str, spec: str, check: bool, out: str = "") -> list[str]:
+    """The argument list of one run."""
+    line = [python, payload, command, "--spec", spec]
+    if check:
+        line.append("--check")
+    return [*line, "--out", out] if out else line
+
+
+def run_environment(payload: str, extra: dict[str, Any], **more: str) -> dict[str, str]:
+    """The environment of a run: ours, the stack's, and the payload importable in child processes too."""
+    environment = {**os.environ, **texts(extra)}
+    environment["PYTHONPATH"] = payload
+    environment.update(more)
+    return environment
+
+
+def missing(python: str, payload: str) -> str:
+    """What is not there of the two files that a run needs; empty when both are."""
+    if Path(python).is_symlink() and not os.access(python, os.X_OK):
+        # Told apart from an absent one, because a user who may not reach it shall not build it again.
+        text = f"{python} leads to {os.readlink(python)}, which is gone or which user {os.geteuid()} cannot run"
+        return f"{text}: run as the user that provisioned it (ansible_become_user), or provision again"
+    if not os.access(python, os.X_OK):
+        return f"{python} is not there or cannot be run: provision the environment first (--tags provision)"
+    if not Path(payload).is_file():
+        return f"{payload} is not there: the host program has not been copied (--tags extract does it)"
+    return ""
+
+
+def tail(text: str) -> str:
+    """The last lines of a log, for a message."""
+    cut = text.rstrip()[-TAIL_CHARACTERS:]
+    return cut if len(cut) == len(text.rstrip()) else "... " + cut[cut.find("\n") + 1 :]
+
+
+def last_document(text: str) -> dict[str, Any] | None:
+    """The JSON object on the last line, which is how a run hands back its result; None when there is none."""
+    lines = text.strip().splitlines()
+    try:
+        document = json.loads(lines[-1]) if lines else None
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def run_program(
+    line: list[str], spec: dict[str, Any], environment: dict[str, str], timeout: float
+) -> tuple[dict[str, Any], str]:
+    """Run the program with ``spec`` on its standard input; return its document and the tail of its log.
+
+    The document of a run that gave none says so under ``msg``, with ``failed`` true.
+    """
+    with subprocess.Popen(
+        line,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        cwd="/",
+        start_new_session=True,
+    ) as process:
+        try:
+            out, log = process.communicate(json.dumps(spec).encode(), timeout=timeout)
+        except subprocess.TimeoutExpired:
+            # Its own session: everything it started goes with it, and nothing else.
+            os.killpg(process.pid, signal.SIGKILL)
+            _, log = process.communicate()
+            text = f"did not end within {timeout} seconds and was ended"
+            return {"failed": True, "changed": False, "msg": text}, tail(log.decode(errors="replace"))
+    stderr = tail(log.decode(errors="replace"))
+    document = last_document(out.decode(errors="replace"))
+    if document is None:
+        text = f"ended with code {process.returncode} and gave no result"
+        return {"failed": True, "changed": False, "msg": text}, stderr
+    if process.returncode and not document.get("failed"):
+        document.update(failed=True, msg=f"ended with code {process.returncode}: {document.get('msg', '')}")
+    return document, stderr
