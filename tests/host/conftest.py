@@ -22,7 +22,7 @@ from tests.host.models import checkpoint  # noqa: E402  (found only now)
 from tests.host.transformers_engine import TransformersEngine  # noqa: E402  (found only now)
 
 # As jobs do: the process that writers are forked from finds the program by it.
-os.environ["PYTHONPATH"] = str(Path(extract.__file__).parents[1])
+os.environ["PYTHONPATH"] = str(Path(extract.__file__).parents[2])
 # The models are tiny: more threads would only wait for each other, for minutes where the machine has other work.
 torch.set_num_threads(1)
 LAYERS = [0, 2, 4, 5]
