@@ -51,7 +51,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.aerie.audit.run import Demand, run
 from ansible.module_utils.aerie.distributions.installed import environment_root, site_packages_of
 from ansible.module_utils.aerie.distributions.lock import Pin
-from ansible.module_utils.aerie.module_io.checks import finish
+from ansible.module_utils.aerie.module_io.result import finish
 from ansible.module_utils.aerie.patching.series import SeriesError, from_raw
 
 

@@ -56,7 +56,8 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible.module_utils.aerie.gates import gpu, machine, nvidia, pythons, space
-from ansible.module_utils.aerie.module_io.checks import Checks, finish
+from ansible.module_utils.aerie.module_io.result import finish
+from ansible.module_utils.aerie.shared.checks import Checks
 
 
 def judge_space(checks: Checks, environment: Path, stack: dict[str, Any], plan: dict[str, Any]) -> None:

@@ -38,7 +38,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.aerie.distributions.lock import LockError
 from ansible.module_utils.aerie.environment import build, comparison, kept, uv
 from ansible.module_utils.aerie.environment.places import Places
-from ansible.module_utils.aerie.module_io.checks import Checks, finish
+from ansible.module_utils.aerie.module_io.result import finish
+from ansible.module_utils.aerie.shared.checks import Checks
 
 SECTION = "environment"
 

@@ -95,11 +95,12 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible.module_utils.aerie.module_io.checks import failure_message, finish
+from ansible.module_utils.aerie.module_io.result import finish
 from ansible.module_utils.aerie.patching.engine import run
 from ansible.module_utils.aerie.patching.probes import collect
 from ansible.module_utils.aerie.patching.request import Request
 from ansible.module_utils.aerie.patching.series import SeriesError, from_raw
+from ansible.module_utils.aerie.shared.checks import failure_message
 
 
 def main() -> None:

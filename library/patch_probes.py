@@ -54,8 +54,9 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible.module_utils.aerie.distributions.installed import UnfitEnvironmentError, environment_root
-from ansible.module_utils.aerie.module_io.checks import Checks, failure_message, finish
+from ansible.module_utils.aerie.module_io.result import finish
 from ansible.module_utils.aerie.patching.probes import check_greps, check_imports
+from ansible.module_utils.aerie.shared.checks import Checks, failure_message
 
 
 def main() -> None:
@@ -82,7 +83,7 @@ def main() -> None:
             errors = check_imports(root, given["probes"]["imports"], checks, given["timeout"])
     except UnfitEnvironmentError as error:
         checks.add("environment", "fail", error, "an environment that can be judged", error.remedy)
-    failures = [f"{check['name']}: found {check['found']}, wanted {check['wanted']}" for check in checks.failed]
+    failures = [f"{check.name}: found {check.found}, wanted {check.wanted}" for check in checks.failed]
     shown = {"lines": lines, "stderr": errors, "failures": failures}
     aerie = {"section": "patches", "checks": checks.as_list(), "data": {}}
     if given["report_only"] and len(checks):

@@ -64,7 +64,8 @@ from ansible.module_utils.aerie.environment import bundle, uv, vllm_wheel, wheel
 from ansible.module_utils.aerie.environment.network import FetchError
 from ansible.module_utils.aerie.gates.machine import size
 from ansible.module_utils.aerie.module_io import secrets
-from ansible.module_utils.aerie.module_io.checks import Checks, finish
+from ansible.module_utils.aerie.module_io.result import finish
+from ansible.module_utils.aerie.shared.checks import Checks
 
 
 def download(given: dict[str, Any], wanted: str, wheels: Path) -> None:

@@ -88,7 +88,8 @@ from ansible.module_utils.aerie.environment.bundle import BundleError
 from ansible.module_utils.aerie.environment.network import FetchError
 from ansible.module_utils.aerie.environment.places import Places
 from ansible.module_utils.aerie.module_io import secrets
-from ansible.module_utils.aerie.module_io.checks import Checks, finish
+from ansible.module_utils.aerie.module_io.result import finish
+from ansible.module_utils.aerie.shared.checks import Checks
 
 SECTION = "environment"
 NETWORK = "see what uv said; mirrors, proxies and certificates go into ml_env_uv_environment"

@@ -41,7 +41,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.aerie.environment import uv, vllm_wheel
 from ansible.module_utils.aerie.environment.network import FetchError
 from ansible.module_utils.aerie.module_io import secrets
-from ansible.module_utils.aerie.module_io.checks import Checks, finish
+from ansible.module_utils.aerie.module_io.result import finish
+from ansible.module_utils.aerie.shared.checks import Checks
 
 
 def main() -> None:

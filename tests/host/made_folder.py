@@ -88,7 +88,7 @@ class MadeFolder:
 
 def failures(outcome: Outcome) -> dict[str, str]:
     """What the failing checks found, by name."""
-    return {check["name"]: check["found"] for check in outcome.checks.failed}
+    return {check.name: check.found for check in outcome.checks.failed}
 
 
 def statuses(outcome: Outcome) -> dict[str, str]:

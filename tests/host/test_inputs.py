@@ -192,7 +192,7 @@ def test_a_shard_is_judged_as_one(extraction):
     assert not judged().failed
     assert "shard" in [check["name"] for check in judged(shard="1/3").checks.failed]
     (extraction.output / "data_4.pt").unlink()
-    assert "data_4.pt" in str([check for check in judged().checks.failed if "holes" in check["name"]])
+    assert "data_4.pt" in str([check for check in judged().checks.failed if "holes" in check.name])
 
 
 def test_a_folder_that_was_begun_before_shards_existed_is_whole(extraction):

@@ -64,8 +64,8 @@ def test_br_16_a_loss_that_is_no_number_is_a_failure_that_names_the_draft(extrac
         data = torch.load(name, weights_only=True)
         data["hidden_states"][0][1] = float("nan")
         torch.save(data, name)
-    failed = {check["name"]: check for check in ready(extraction, draft_layers=[2]).checks.failed}
-    assert "2 draft layers: [nan, nan]" in failed["loss and gradients finite"]["found"]
+    failed = {check.name: check for check in ready(extraction, draft_layers=[2]).checks.failed}
+    assert "2 draft layers: [nan, nan]" in failed["loss and gradients finite"].found
 
 
 @pytest.mark.parametrize(("tied", "shard", "files"), [(True, "5GB", 1), (False, "300KB", 2)])

@@ -45,7 +45,7 @@ def edit(extraction, change, name="data_1.pt"):
 def test_states_of_another_dtype_on_disk_are_seen(extraction):
     extraction.run()
     edit(extraction, lambda data: data.update(hidden_states=[states.float() for states in data["hidden_states"]]))
-    failed = {check["name"]: check["found"] for check in ready(extraction).checks.failed}
+    failed = {check.name: check.found for check in ready(extraction).checks.failed}
     assert failed == {"dtype on disk": "data_1.pt"}
 
 
@@ -54,7 +54,7 @@ def test_files_that_training_would_take_or_miss_are_named(extraction):
     # The dataset itself would die of it.
     torch.save({}, extraction.output / "stray.pt")
     (extraction.output / "data_2.pt").unlink()
-    failed = {check["name"]: check["found"] for check in ready(extraction).checks.failed}
+    failed = {check.name: check.found for check in ready(extraction).checks.failed}
     assert failed == {"files that training finds": "7; missing there or here: data_2.pt; stray.pt"}
 
 
@@ -62,8 +62,8 @@ def test_a_single_sample_leaves_none_for_training(extraction):
     extraction.write_data(["Yes."])
     extraction.run()
     (failed,) = ready(extraction).checks.failed
-    assert (failed["name"], failed["found"]) == ("split", "0 for training, 1 for validation")
-    assert "extract more samples" in failed["remedy"]
+    assert (failed.name, failed.found) == ("split", "0 for training, 1 for validation")
+    assert "extract more samples" in failed.remedy
 
 
 def test_true_lengths_and_not_those_guessed_from_file_sizes(extraction):

@@ -14,7 +14,7 @@ import pytest
 from overlay import ROOT, Environment, read_series, without
 
 from ansible.module_utils.aerie.audit import contracts
-from ansible.module_utils.aerie.module_io.checks import Checks
+from ansible.module_utils.aerie.shared.checks import Checks
 
 pytestmark = pytest.mark.stack
 GENERATOR = (
@@ -91,7 +91,7 @@ def test_without_0005_synchronous_scheduling(environment: Environment, tmp_path:
     (overlay / "vllm").symlink_to(environment.site_packages / "vllm")
     reverted = Checks()
     contracts.check(reverted, overlay, series)
-    assert [("async_scheduling" in check["wanted"] + check["name"], check["file"]) for check in reverted.failed] == [
+    assert [("async_scheduling" in check.wanted + check.name, check.file) for check in reverted.failed] == [
         (True, "speculators/data_generation/vllm_hidden_states_generator.py")
     ]
 

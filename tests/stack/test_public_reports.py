@@ -71,7 +71,12 @@ def audit(environment: Path) -> list[dict[str, Any]]:
     pins = parse((ROOT / "stacks" / STACK["lock"]).read_text(encoding="utf-8"))
     series = [read_series(name) for name in STACK["series"]]
     faults = [str(fault) for fault in STACK["faults"]]
-    return run(Demand(environment, STACK["name"], pins, series, faults, STACK["vllm_distribution"])).checks.failed
+    return [
+        check.as_data()
+        for check in run(
+            Demand(environment, STACK["name"], pins, series, faults, STACK["vllm_distribution"])
+        ).checks.failed
+    ]
 
 
 @pytest.mark.parametrize("name", [path.stem for one in STACK["series"] for path in sorted((PATCHES / one).glob("0*"))])

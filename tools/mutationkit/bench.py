@@ -88,7 +88,7 @@ class Bench:
             faults=[str(fault) for fault in self.stack["faults"]],
             vllm_distribution=self.stack["vllm_distribution"],
         )
-        return run(demand).checks.failed
+        return [check.as_data() for check in run(demand).checks.failed]
 
     def host(self, rung: str, changes: dict[str, Any]) -> list[dict[str, Any]]:
         """The failing checks of a command of the host program, with some of its inputs changed."""

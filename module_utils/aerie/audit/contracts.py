@@ -12,8 +12,8 @@ from ansible.module_utils.aerie.contracts.source import SourceTree
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ansible.module_utils.aerie.module_io.checks import Checks
     from ansible.module_utils.aerie.patching.series import Series
+    from ansible.module_utils.aerie.shared.checks import Checks
 
 ENGINE = "vllm"
 

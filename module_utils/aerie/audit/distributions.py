@@ -9,7 +9,7 @@ from ansible.module_utils.aerie.distributions.lock import normalize
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ansible.module_utils.aerie.module_io.checks import Checks
+    from ansible.module_utils.aerie.shared.checks import Checks
 
 REMEDY = "make the environment as the lock says (tag provision)"
 # What an engineer asks for first when something does not fit; each gets a check of its own.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ansible.module_utils.aerie.distributions.installed import Distribution, Record
 
 if TYPE_CHECKING:
-    from ansible.module_utils.aerie.module_io.checks import Checks
+    from ansible.module_utils.aerie.shared.checks import Checks
 
 MANY = 10
 SOURCE = (".py", ".so", ".pyd")

@@ -11,9 +11,9 @@ from ansible.module_utils.aerie.audit import contracts as contract
 from ansible.module_utils.aerie.audit import distributions, record
 from ansible.module_utils.aerie.audit.child_process import Beside
 from ansible.module_utils.aerie.distributions import installed, lock
-from ansible.module_utils.aerie.module_io.checks import Checks
 from ansible.module_utils.aerie.patching import engine
 from ansible.module_utils.aerie.patching.request import AUDITED, Request
+from ansible.module_utils.aerie.shared.checks import Checks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from typing import Any
 
 from ansible.module_utils.aerie.distributions.installed import environment_root, site_packages_of
 from ansible.module_utils.aerie.environment import build, comparison, wheel_compatibility
-from ansible.module_utils.aerie.module_io.checks import Checks
+from ansible.module_utils.aerie.shared.checks import Checks
 
 REBUILD = "rebuild the image from the lock of the stack"
 

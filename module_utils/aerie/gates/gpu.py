@@ -17,7 +17,7 @@ from ansible.module_utils.aerie.shared.processes import end, identity, is_alive,
 
 if TYPE_CHECKING:
     from ansible.module_utils.aerie.gates.nvidia import Gpu, Process, Report
-    from ansible.module_utils.aerie.module_io.checks import Checks
+    from ansible.module_utils.aerie.shared.checks import Checks
 
 NAMES = ("driver", "compute capability", "number of GPUs", "GPU memory", "GPU memory in use", "MIG", "persistence mode",
          "CUDA compiler", "C compiler")  # fmt: skip

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ansible.module_utils.aerie.gates.pythons import release
 
 if TYPE_CHECKING:
-    from ansible.module_utils.aerie.module_io.checks import Checks
+    from ansible.module_utils.aerie.shared.checks import Checks
 
 CLOCK_SKEW = 60.0
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Iterable, NamedTuple
 from ansible.module_utils.aerie.gates.machine import existing_parent, free_bytes, size
 
 if TYPE_CHECKING:
-    from ansible.module_utils.aerie.module_io.checks import Checks
+    from ansible.module_utils.aerie.shared.checks import Checks
 
 BYTES_PER_VALUE = 2  # bfloat16
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from ansible.module_utils.aerie.module_io.checks import Checks
     from ansible.module_utils.aerie.patching.series import Series
+    from ansible.module_utils.aerie.shared.checks import Checks
 
 # Answers leave by a copy of the first output; what imported code prints goes to the second.
 _PROGRAM = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ansible.module_utils.aerie.module_io.checks import Checks
+from ansible.module_utils.aerie.shared.checks import Checks
 
 if TYPE_CHECKING:
     from pathlib import Path

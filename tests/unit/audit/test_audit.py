@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def failed(environment: Environment, **changed: Any) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in run(environment.demand(**changed)).checks.failed}
+    return {one.name: one.as_data() for one in run(environment.demand(**changed)).checks.failed}
 
 
 def test_an_environment_in_order_passes_every_part(environment: Environment) -> None:
@@ -44,7 +44,7 @@ def test_every_failure_has_a_remedy(environment: Environment) -> None:
 
 
 def test_no_environment_is_one_failed_check(environment: Environment) -> None:
-    (found,) = run(environment.demand(environment=environment.root / "nothing")).checks.failed
+    found = run(environment.demand(environment=environment.root / "nothing")).checks.failed[0].as_data()
     assert found["name"] == "environment"
     assert "tag provision" in found["remedy"]
 
@@ -118,7 +118,7 @@ def test_br_24_flashinfer_companions_out_of_step_are_listed(environment: Environ
         environment.install(name, version, {})
         environment.pins.append(Pin(name, "0.6.3", ""))
     result = run(environment.demand())
-    assert [one["name"] for one in result.checks.failed] == ["version of flashinfer-cubin", "distributions of the lock"]
+    assert [one.name for one in result.checks.failed] == ["version of flashinfer-cubin", "distributions of the lock"]
     assert {"flashinfer-python", "flashinfer-cubin"} <= set(result.data["versions"])
 
 

@@ -20,8 +20,8 @@ from ansible.module_utils.aerie.distributions.installed import site_packages_of
 from ansible.module_utils.aerie.environment import build, comparison, uv
 from ansible.module_utils.aerie.environment.build import Demand
 from ansible.module_utils.aerie.environment.places import Places
-from ansible.module_utils.aerie.module_io.checks import Checks
 from ansible.module_utils.aerie.patching.store import Memory, Store, Written
+from ansible.module_utils.aerie.shared.checks import Checks
 
 from .conftest import UV, Wheels, job_in, make_lock, make_wheel
 
@@ -274,7 +274,7 @@ def test_an_edit_in_place_is_gone_after_what_the_audit_advises(demand: Make, tmp
     assert found is not None
     checks = Checks()
     record.check(checks, found, set())
-    (remedy,) = {check["remedy"] for check in checks.failed}
+    (remedy,) = {check.remedy for check in checks.failed}
     assert "uv cache clean alpha" in remedy
     made = demand()
     clean = [UV, "cache", "clean", "alpha"]

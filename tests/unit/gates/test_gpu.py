@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from ansible.module_utils.aerie.gates import gpu, nvidia
-from ansible.module_utils.aerie.module_io.checks import Checks
 from ansible.module_utils.aerie.shared import processes
+from ansible.module_utils.aerie.shared.checks import Checks
 from library import host_gates
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -196,7 +196,7 @@ def test_recorded_gpu_without_code_for_it_is_refused_br22() -> None:
     older = {**STACK, "cuda": {**STACK["cuda"], "architectures": ["8.0", "9.0"]}}
     checks = Checks()
     gpu.judge(checks, recorded("rtx_pro_6000_x8"), older, gpu.Plan(8, 0.9, 0))
-    (check,) = checks.failed
+    (check,) = [one.as_data() for one in checks.failed]
     assert check["name"] == "compute capability"
     assert "12.0" in check["found"]
     assert "sm_120" in check["remedy"]
@@ -228,7 +228,7 @@ def test_recorded_driver_against_a_stack_for_cuda_13(machine: str, fits: bool) -
     checks = Checks()
     newer = {**STACK, "cuda": {**STACK["cuda"], "version": "13.0", "driver": FIRST_DRIVER["13.0"]}}
     gpu.judge(checks, recorded(machine), newer, gpu.Plan(1, 0.9, 0))
-    assert ("driver" not in {check["name"] for check in checks.failed}) is fits
+    assert ("driver" not in {check.name for check in checks.failed}) is fits
 
 
 def test_a_driver_so_old_that_it_knows_no_compute_capability(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ansible.module_utils.aerie.gates import machine, pythons, space
-from ansible.module_utils.aerie.module_io.checks import Checks
+from ansible.module_utils.aerie.shared.checks import Checks
 
 STACK: dict[str, Any] = {
     "name": "s", "python": ">=3.10,<3.14", "glibc": "2.28", "machine": "x86_64", "memory_bytes": 4_000_000_000,
@@ -57,7 +57,7 @@ def test_python_is_found_by_running_each_candidate(tmp_path: Path, monkeypatch: 
 def test_a_named_python_that_does_not_fit_is_refused_with_what_is_wrong() -> None:
     checks = Checks()
     machine.judge_python(checks, pythons.facts("/usr/bin/env", ">=3.10,<3.14"), STACK)
-    (check,) = checks.failed
+    (check,) = [one.as_data() for one in checks.failed]
     assert "/usr/bin/env does not run" in check["found"]
     assert "ml_env_python" in check["remedy"]
 
@@ -77,8 +77,8 @@ def test_platform_and_memory(change: dict[str, Any], fails: set[str]) -> None:
     checks = Checks()
     machine.judge_platform(checks, {**FACTS, **change}, STACK)
     machine.judge_memory(checks, {**FACTS, **change}, STACK)
-    assert {check["name"] for check in checks.failed} == fails
-    assert all(check["remedy"] for check in checks.failed)
+    assert {check.name for check in checks.failed} == fails
+    assert all(check.remedy for check in checks.failed)
 
 
 def test_memory_of_a_container_is_its_limit(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_disk_is_summed_over_what_shares_a_filesystem(tmp_path: Path, monkeypatc
     ]
     checks = Checks()
     space.judge(checks, needs)
-    (check,) = checks.failed
+    (check,) = [one.as_data() for one in checks.failed]
     assert "11.0 GB: environment 9.0 GB" in check["wanted"]
     assert "free 1.0 GB" in check["remedy"]
     good = Checks()

@@ -43,20 +43,20 @@ def test_good_answers_are_one_check_each() -> None:
 def test_a_broken_common_import_and_the_symbols_that_need_it_are_all_named() -> None:
     broken = {"name": "vllm.config", "error": "RuntimeError: operator torchvision::nms does not exist", "seconds": 1,
               "file": "/e/lib/python3.11/site-packages/torchvision/_meta.py", "line": 163}  # fmt: skip
-    (bad,) = judged(recorded(common=[broken])).failed
+    (bad,) = [check.as_data() for check in judged(recorded(common=[broken])).failed]
     assert bad["name"] == "import vllm.config"
     assert (bad["file"], bad["line"]) == ("torchvision/_meta.py", 163)
 
 
 def test_a_symbol_that_a_patch_promises_names_the_patch() -> None:
     bad_entry = {"name": LAYER, "value": None, "error": "ModuleNotFoundError: x", "file": "", "line": 0, "seconds": 0.1}
-    (bad,) = judged(recorded(symbols=[bad_entry])).failed
+    (bad,) = [check.as_data() for check in judged(recorded(symbols=[bad_entry])).failed]
     assert "patch 0008-capture-by-hooks promises it" in bad["remedy"]
 
 
 def test_a_check_that_died_is_a_failed_check() -> None:
     entry = {"name": "vLLM operator", "value": None, "error": "ended by signal SIGILL", "seconds": 0.1}
-    (bad,) = judged(recorded(checks=[entry])).failed
+    (bad,) = [check.as_data() for check in judged(recorded(checks=[entry])).failed]
     assert bad["found"] == "ended by signal SIGILL"
 
 

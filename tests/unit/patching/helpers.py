@@ -213,4 +213,4 @@ def states(result: Result) -> dict[str, str]:
 
 
 def failed(result: Result) -> list[str]:
-    return [check["name"] for check in result.checks.failed]
+    return [check.name for check in result.checks.failed]

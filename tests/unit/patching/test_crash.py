@@ -165,7 +165,7 @@ def test_when_putting_back_fails_too_the_next_run_repairs(
     result = env.run(maker)
     monkeypatch.undo()
     assert (failed(result), result.changed) == (["write"], True)
-    assert "run again" in result.checks.failed[0]["found"]
+    assert "run again" in result.checks.failed[0].found
     assert env.read("demo/engine.py") == maker.desired()["demo/engine.py"]
     assert env.read("demo/worker.py") == PRISTINE["demo/worker.py"]
     assert failed(env.run(maker)) == []
@@ -215,7 +215,7 @@ def test_full_disk_refuses_and_leaves_nothing(tmp_path: Path, maker: Maker) -> N
             ballast.unlink()
             if failed(result):
                 assert failed(result) == ["disk space"]
-                assert "No space left" in result.checks.failed[0]["found"]
+                assert "No space left" in result.checks.failed[0].found
                 env.assert_pristine()
                 assert not (env.root / ".aerie/patches").exists()
                 refused += 1
@@ -241,7 +241,7 @@ def test_read_only_file_system_refuses(tmp_path: Path, maker: Maker) -> None:
         result = env.run(maker)
         assert failed(result) == ["write"]
         assert not result.changed
-        assert "writable" in result.checks.failed[0]["remedy"]
+        assert "writable" in result.checks.failed[0].remedy
         env.assert_pristine()
         subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
         env.run(maker)
@@ -267,7 +267,7 @@ def test_the_second_run_names_the_first_and_refuses(env: Env, maker: Maker) -> N
     with environment_lock(env.root.resolve(), 1):
         result = env.run(maker, lock_wait_s=0.1)
     assert failed(result) == ["lock"]
-    assert f"process {os.getpid()}, since 20" in result.checks.failed[0]["found"]
+    assert f"process {os.getpid()}, since 20" in result.checks.failed[0].found
     env.assert_pristine()
     assert env.run(maker).changed
 

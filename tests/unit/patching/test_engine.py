@@ -85,10 +85,10 @@ def test_drift_is_refused_named_and_left_alone(env: Env, maker: Maker) -> None:
         result = env.run(maker)
         assert failed(result) == ["file demo/worker.py", "patch 0002-second"]
         check = result.checks.failed[0]
-        assert "0002-second (its probe '^worker_9 = 99$' fails)" in check["found"]
+        assert "0002-second (its probe '^worker_9 = 99$' fails)" in check.found
         entry = next(e for e in result.data["files"] if e["path"] == "demo/worker.py")
-        assert entry["current"] in check["found"]
-        assert entry["wanted"] in check["wanted"]
+        assert entry["current"] in check.found
+        assert entry["wanted"] in check.wanted
         assert "-worker_9 = 99" in result.drift
         assert "+EXTRA = 1" in result.drift
         assert states(result) == {"0001-first": "applied", "0002-second": "drifted", "0003-third": "applied"}
@@ -138,7 +138,7 @@ def test_another_build_of_the_same_version_is_refused(env: Env, maker: Maker) ->
     maker.pristine = {**maker.pristine, "demo/engine.py": b"other = 1\n"}
     result = env.run(maker)
     assert failed(result) == ["file demo/engine.py"]
-    assert "RECORD says" in result.checks.failed[0]["found"]
+    assert "RECORD says" in result.checks.failed[0].found
     env.assert_pristine()
 
 
@@ -168,10 +168,9 @@ def test_conflict_names_hunk_line_and_offset(env: Env) -> None:
     result = env.run(maker)
     assert failed(result) == ["patch 0002-second"]
     assert (
-        "demo/worker.py, hunk 1 (line 11): the lines are at line 8 instead (offset -3)"
-        in result.checks.failed[0]["found"]
+        "demo/worker.py, hunk 1 (line 11): the lines are at line 8 instead (offset -3)" in result.checks.failed[0].found
     )
-    assert result.checks.failed[0]["remedy"] == "tools/series.py refresh writes its line numbers anew"
+    assert result.checks.failed[0].remedy == "tools/series.py refresh writes its line numbers anew"
     env.assert_pristine()
 
 
@@ -179,8 +178,8 @@ def test_a_damaged_patch_file_is_not_to_be_refreshed(env: Env) -> None:
     maker = standard()
     maker.texts["0002-second"] = maker.texts["0002-second"].replace("-worker_9 = 9", "-worker_9 = 8")
     result = env.run(maker)
-    assert "line 9 should be 'worker_9 = 8' and is 'worker_9 = 9'" in result.checks.failed[0]["found"]
-    assert result.checks.failed[0]["remedy"].startswith("no line number is at fault: restore 0002-second.patch")
+    assert "line 9 should be 'worker_9 = 8' and is 'worker_9 = 9'" in result.checks.failed[0].found
+    assert result.checks.failed[0].remedy.startswith("no line number is at fault: restore 0002-second.patch")
     env.assert_pristine()
 
 
@@ -188,7 +187,7 @@ def test_code_that_does_not_compile_is_never_written(env: Env) -> None:
     maker = Maker().edit("bad", ("demo/engine.py", "engine_3 = 3\n", "engine_3 = (\n"))
     for check_mode in (True, False):
         result = env.run(maker, check_mode=check_mode)
-        assert "does not compile" in result.checks.failed[0]["found"]
+        assert "does not compile" in result.checks.failed[0].found
         env.assert_pristine()
 
 
@@ -218,7 +217,7 @@ def test_a_run_without_series_checks_nothing_and_fails(env: Env) -> None:
 def test_two_copies_of_a_distribution_are_refused(env: Env, maker: Maker) -> None:
     lay_out(env.root, "demo", "0.9", {"demo_old/__init__.py": b""})
     result = env.run(maker)
-    assert "installed 2 times" in result.checks.failed[0]["found"]
+    assert "installed 2 times" in result.checks.failed[0].found
 
 
 def test_a_directory_in_the_place_of_a_file_is_named(env: Env, maker: Maker) -> None:
@@ -226,4 +225,4 @@ def test_a_directory_in_the_place_of_a_file_is_named(env: Env, maker: Maker) -> 
     (env.site / "demo/engine.py").mkdir()
     result = env.run(maker)
     assert failed(result) == ["file system"]
-    assert "demo/engine.py" in result.checks.failed[0]["found"]
+    assert "demo/engine.py" in result.checks.failed[0].found

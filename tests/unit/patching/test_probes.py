@@ -10,11 +10,12 @@ import pytest
 import yaml
 
 from action_plugins.package_patches import read_all
-from ansible.module_utils.aerie.module_io.checks import Checks, failure_message, finish
+from ansible.module_utils.aerie.module_io.result import finish
 from ansible.module_utils.aerie.patching import probes
 from ansible.module_utils.aerie.patching.engine import run
 from ansible.module_utils.aerie.patching.request import Request
 from ansible.module_utils.aerie.patching.series import SeriesError
+from ansible.module_utils.aerie.shared.checks import Checks, failure_message
 
 from .helpers import PRISTINE, Env, Maker, assert_clean, failed, lay_out, snapshot, standard, states
 
@@ -43,12 +44,12 @@ def test_greps_name_pattern_file_and_lines(env: Env, maker: Maker) -> None:
     (env.site / "demo/engine.py").unlink()
     again = Checks()
     lines = probes.check_greps(env.root, probes.collect([maker.series()])["grep"], again)
-    assert [check["name"] for check in again.failed] == [
+    assert [check.name for check in again.failed] == [
         "grep 0001-first: ^engine_3 = 33\\r?$",
         "grep 0002-second: ^engine_20 = ",
     ]
     assert lines[0].startswith("FAIL 0001-first")
-    assert again.failed[0]["found"] == "no such file"
+    assert again.failed[0].found == "no such file"
 
 
 def imports(*names: str) -> list[dict[str, Any]]:
@@ -86,8 +87,8 @@ def test_an_interpreter_that_dies_is_named_with_what_it_was_importing(
     (env.site / "demo/dies.py").write_text("import os; os.kill(os.getpid(), 11)\n")
     checks = Checks()
     probes.check_imports(env.root, imports("demo", "demo.dies", "demo.engine"), checks, 60)
-    assert [check["name"].split()[1] for check in checks.failed] == ["demo.dies", "demo.engine"]
-    assert "during demo.dies" in checks.failed[0]["found"]
+    assert [check.name.split()[1] for check in checks.failed] == ["demo.dies", "demo.engine"]
+    assert "during demo.dies" in checks.failed[0].found
 
 
 def test_an_import_that_hangs_is_ended(env: Env) -> None:
@@ -97,14 +98,14 @@ def test_an_import_that_hangs_is_ended(env: Env) -> None:
     )
     checks = Checks()
     stderr = probes.check_imports(env.root, imports("demo", "demo.hangs"), checks, 2)
-    assert "took more than 2 s, during demo.hangs" in checks.failed[0]["found"]
+    assert "took more than 2 s, during demo.hangs" in checks.failed[0].found
     assert "waiting" in stderr
 
 
 def test_no_interpreter_is_a_failure(env: Env) -> None:
     checks = Checks()
     probes.check_imports(env.root, imports("demo"), checks, 2)
-    assert [check["name"] for check in checks.failed] == ["imports"]
+    assert [check.name for check in checks.failed] == ["imports"]
 
 
 def second() -> Maker:

@@ -49,7 +49,7 @@ def test_br28_first_hunk_of_two_applied_by_hand(env: Env) -> None:
     for _ in range(2):
         result = env.run(maker)
         assert failed(result) == ["file demo/engine.py", "patch 0001-both"]
-        assert "0001-both (its probe '^engine_20 = 22" in result.checks.failed[0]["found"]
+        assert "0001-both (its probe '^engine_20 = 22" in result.checks.failed[0].found
         assert env.read("demo/engine.py") == half
         assert_clean(env.root)
     # The rest is taken from digests: the pristine file is recovered by taking our own hunk back.
@@ -138,7 +138,7 @@ def test_br28_directory_that_is_a_link_out_of_the_environment_is_refused(
     before = snapshot(tmp_path / "sub")
     result = env.run(maker)
     assert failed(result) == ["write"]
-    assert "outside the environment" in result.checks.failed[0]["found"]
+    assert "outside the environment" in result.checks.failed[0].found
     assert snapshot(tmp_path / "sub") == before
     assert {path: env.read(path) for path in PRISTINE} == PRISTINE
     assert_clean(env.root)
@@ -151,7 +151,7 @@ def test_br28_site_packages_that_is_a_link_out_of_the_environment_is_refused(
     env.site.symlink_to(tmp_path / "shared")
     result = env.run(maker)
     assert failed(result) == ["write"]
-    assert "outside the environment" in result.checks.failed[0]["found"]
+    assert "outside the environment" in result.checks.failed[0].found
     assert {path: env.read(path) for path in PRISTINE} == PRISTINE
 
 
@@ -211,7 +211,7 @@ def test_br28_look_alike_block_elsewhere_never_takes_the_patch(env: Env) -> None
         " def f():\n", " def g():\n"
     )
     result = env.run(maker)
-    assert "the lines are at line 9 instead (offset +7)" in result.checks.failed[0]["found"]
+    assert "the lines are at line 9 instead (offset +7)" in result.checks.failed[0].found
     env.assert_pristine()
 
 

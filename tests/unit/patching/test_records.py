@@ -96,8 +96,8 @@ def test_nothing_but_recovery_by_digest_when_the_copy_is_lost(env: Env, maker: M
     (env.site / "demo/engine.py").write_bytes(b"rewritten = 1\n")
     result = env.run(maker, restore=True)
     assert failed(result)[0] == "file demo/engine.py"
-    assert "no pristine copy" in result.checks.failed[0]["found"]
-    assert "reinstall" in result.checks.failed[0]["remedy"]
+    assert "no pristine copy" in result.checks.failed[0].found
+    assert "reinstall" in result.checks.failed[0].remedy
     (env.site / "demo/engine.py").unlink()
     gone = env.run(maker)
     assert states(gone)["0001-first"] == "missing target"
