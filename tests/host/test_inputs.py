@@ -190,7 +190,7 @@ def test_a_shard_is_judged_as_one(extraction):
     extraction.run(shard="2/3")
     assert not judged(shard="2/3").failed
     assert not judged().failed
-    assert "shard" in [check["name"] for check in judged(shard="1/3").checks.failed]
+    assert "shard" in [check.name for check in judged(shard="1/3").checks.failed]
     (extraction.output / "data_4.pt").unlink()
     assert "data_4.pt" in str([check for check in judged().checks.failed if "holes" in check.name])
 
