@@ -207,7 +207,7 @@ def _nothing_to_judge(folder: Folder, check: bool) -> Outcome | None:
     if check:
         checks = Checks()
         checks.add("manifest", "n/a", "none yet", "one: the extraction writes it")
-        return Outcome("tensors", checks, {}, False, f"would judge {path}")
+        return Outcome("judge", checks, {}, False, f"would judge {path}")
     if not path.is_dir():
         raise UsageError(f"judge: there is no folder {path}: extract into it, or name another")
     if ours:
@@ -235,7 +235,7 @@ def run(spec: Spec, check: bool) -> Outcome:
             )
             text = f"manifest.json {error}"
             checks.add("manifest", "fail", text, "one as Aerie writes it", remedy, str(folder.manifest))
-            return Outcome("tensors", checks, {"output": str(folder.path)})
+            return Outcome("judge", checks, {"output": str(folder.path)})
         checks.add("manifest", "pass", f"{len(manifest.samples)} samples", "one as Aerie writes it")
     found = contents(folder)
     files = manifest.samples if manifest else [Expected(name) for name in found.samples]
@@ -272,4 +272,4 @@ def run(spec: Spec, check: bool) -> Outcome:
             f"; {reference['files']} files differ from Transformers by {reference['largest_median_row']:.2%} "
             f"(median row) and {reference['largest_row']:.2%} (worst row) at most"
         )
-    return Outcome("tensors", checks, data, False, summary)
+    return Outcome("judge", checks, data, False, summary)

@@ -207,7 +207,7 @@ def _not_read(folder: Folder) -> Outcome:
     wanted = "pt: the dataset of speculators reads no other"
     checks.add("files that training finds", "n/a", f"{folder.file_format} files", wanted, remedy)
     summary = f"the training of speculators does not read {folder.file_format}"
-    return Outcome("readiness", checks, {"output": str(folder.path)}, False, summary)
+    return Outcome("ready", checks, {"output": str(folder.path)}, False, summary)
 
 
 def run(spec: Spec, check: bool) -> Outcome:
@@ -226,7 +226,7 @@ def run(spec: Spec, check: bool) -> Outcome:
     if manifest is None:
         if check:
             checks.add("manifest", "n/a", "none yet", "one: the extraction writes it")
-            return Outcome("readiness", checks, {}, False, f"would read {folder.path}")
+            return Outcome("ready", checks, {}, False, f"would read {folder.path}")
         raise JobError(f"{folder.manifest} is not there or broken: extract first (--tags extract)")
     if folder.file_format != PT:
         return _not_read(folder)
@@ -243,7 +243,7 @@ def run(spec: Spec, check: bool) -> Outcome:
     checks.require("files that training finds", files == wanted, text, f"the manifest's {len(wanted)}", REMEDY)
     if odd:
         # Whatever else training would say of them.
-        return Outcome("readiness", checks, data, False)
+        return Outcome("ready", checks, data, False)
     parts = f"{len(training)} for training, {len(validation)} for validation"
     both = set(training) & set(validation)
     remedy = REMEDY if both else "extract more samples: training keeps one of ten for validation, and the only one too"
@@ -265,4 +265,4 @@ def run(spec: Spec, check: bool) -> Outcome:
             else f"{layers} layers: the draft model of speculators 0.3.0 takes three and the last"
         )
         checks.add("a draft model learns", "n/a", reason, "four layers")
-    return Outcome("readiness", checks, data, False, summary)
+    return Outcome("ready", checks, data, False, summary)
