@@ -26,6 +26,14 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def read_or_none(path: Path) -> bytes | None:
+    """The bytes of a file, ``None`` when there is none."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 def normalize(name: str) -> str:
     """The comparable form of a distribution name (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -8,9 +8,8 @@ import re
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 from ansible.module_utils.aerie.audit import distributions
-from ansible.module_utils.aerie.distributions import lock
+from ansible.module_utils.aerie.distributions import lock, written
 from ansible.module_utils.aerie.distributions.installed import site_packages_of
-from ansible.module_utils.aerie.patching.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,7 +122,7 @@ def tampered(
     That is another RECORD than after the installation, or a digest that the lock no longer has. The patch series
     adds lines to RECORD, and remembers what it made of which RECORD.
     """
-    memories = Store(root).memories
+    memories = written.read(root)
     found = []
     known = recorded.get("distributions", {})
     for name, one in sorted(wants.items()):
@@ -136,9 +135,7 @@ def tampered(
         if not frozenset(entry["hashes"]) <= one.hashes:
             found.append(Difference(name, "installed from a wheel whose digest the lock no longer has", one.version))
         record = has[name].record
-        patched = memories[name].record if name in memories else None
-        ours = patched is not None and patched.pristine == entry["record"] and record in patched.digests
-        if record != entry["record"] and not ours:
+        if record != entry["record"] and not memories.wrote_record(name, entry["record"], record):
             found.append(Difference(name, "RECORD is another than after the installation", "unchanged"))
     return found
 

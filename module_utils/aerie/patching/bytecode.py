@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING
 
-from ansible.module_utils.aerie.patching.files import read_or_none
+from ansible.module_utils.aerie.distributions.installed import read_or_none
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,13 +7,14 @@ import errno
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.aerie.distributions import installed
+from ansible.module_utils.aerie.distributions.written import Memory, Written
 from ansible.module_utils.aerie.environment.hold import LockedError, environment_lock
 from ansible.module_utils.aerie.patching import commit, report
 from ansible.module_utils.aerie.patching import plan as planning
 from ansible.module_utils.aerie.patching.compiles import syntax_faults
 from ansible.module_utils.aerie.patching.problems import Problem
 from ansible.module_utils.aerie.patching.request import ABSENT, AUDITED, PRESENT, Request, Result
-from ansible.module_utils.aerie.patching.store import Memory, Store, Written
+from ansible.module_utils.aerie.patching.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -204,14 +205,14 @@ def _remember(store: Store, plan: DistPlan) -> None:
 
 def _both(old: Memory, new: Memory) -> Memory:
     """A memory in which the digests of both count as ours."""
-    merged = Memory(dict(old.files), old.record, new.version)
+    files, record = dict(old.files), old.record
     for path, written in new.files.items():
         earlier = old.files.get(path)
         same = earlier is not None and earlier.pristine == written.pristine
-        digests = [*earlier.digests, *written.digests] if same and earlier else list(written.digests)
-        merged.files[path] = Written(written.pristine, list(dict.fromkeys(digests)))
+        digests = [*earlier.digests, *written.digests] if same and earlier else written.digests
+        files[path] = Written(written.pristine, tuple(dict.fromkeys(digests)))
     if new.record:
         same = old.record is not None and old.record.pristine == new.record.pristine
-        digests = [*old.record.digests, *new.record.digests] if same and old.record else list(new.record.digests)
-        merged.record = Written(new.record.pristine, list(dict.fromkeys(digests)))
-    return merged
+        digests = [*old.record.digests, *new.record.digests] if same and old.record else new.record.digests
+        record = Written(new.record.pristine, tuple(dict.fromkeys(digests)))
+    return Memory(files, record, new.version)

@@ -42,11 +42,3 @@ def write_durably(path: Path, content: bytes) -> None:
         temporary.unlink()
         raise
     sync_directory(path.parent)
-
-
-def read_or_none(path: Path) -> bytes | None:
-    """The bytes of a file, ``None`` when there is none."""
-    try:
-        return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.aerie.distributions import installed
+from ansible.module_utils.aerie.distributions.installed import read_or_none
+from ansible.module_utils.aerie.distributions.written import Memory, Written
 from ansible.module_utils.aerie.patching import diff, fold, problems
 from ansible.module_utils.aerie.patching.bytecode import stale_copies
 from ansible.module_utils.aerie.patching.commit import Change
-from ansible.module_utils.aerie.patching.files import read_or_none
 from ansible.module_utils.aerie.patching.problems import Problem
-from ansible.module_utils.aerie.patching.store import Memory, Written
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -258,11 +258,13 @@ def _plan_changes(plan: DistPlan, modules: dict[str, bytes], absent: bool) -> No
         # RECORD names a file of ours before it is there and after it is gone: uninstalling never misses one.
         change = Change(site, plan.distribution.record_path, record)
         plan.changes = [*plan.changes, change] if absent else [change, *plan.changes]
+    files: dict[str, Written] = {}
     for file in plan.files:
         if file.state == OK and file.target is not None:
             plan.stale_bytecode += stale_copies(site / file.path, file.target)
         if file.target_digest != file.pristine_digest:
-            plan.memory_after.files[file.path] = Written(file.pristine_digest, [file.target_digest])
-    plan.memory_after.version = plan.distribution.version
+            files[file.path] = Written(file.pristine_digest, (file.target_digest,))
+    written = None
     if record != plan.record_pristine:
-        plan.memory_after.record = Written(installed.sha256(plan.record_pristine), [installed.sha256(record)])
+        written = Written(installed.sha256(plan.record_pristine), (installed.sha256(record),))
+    plan.memory_after = Memory(files, written, plan.distribution.version)

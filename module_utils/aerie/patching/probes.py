@@ -8,8 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.aerie.distributions import installed as dist
+from ansible.module_utils.aerie.distributions.installed import read_or_none
 from ansible.module_utils.aerie.patching import fold
-from ansible.module_utils.aerie.patching.files import read_or_none
 from ansible.module_utils.aerie.patching.series import Grep
 
 if TYPE_CHECKING:

@@ -6,68 +6,26 @@ recorded digest only tells that bytes found on disk are ours to replace.
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ansible.module_utils.aerie.distributions.installed import sha256
-from ansible.module_utils.aerie.patching.files import read_or_none, sync_directory, write_durably
+from ansible.module_utils.aerie.distributions import written
+from ansible.module_utils.aerie.distributions.installed import read_or_none, sha256
+from ansible.module_utils.aerie.distributions.written import Memory
+from ansible.module_utils.aerie.patching.files import sync_directory, write_durably
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-_SCHEMA = 1
-
-
-@dataclass
-class Written:
-    """Of one path: the pristine digest, and every digest that we may have written (``None``: no file)."""
-
-    pristine: str | None
-    digests: list[str | None] = field(default_factory=list)
-
-
-@dataclass
-class Memory:
-    """What is recorded of one distribution."""
-
-    files: dict[str, Written] = field(default_factory=dict)
-    record: Written | None = None
-    version: str = ""
-
-
-def _written(value: Any) -> Written:
-    return Written(value["pristine"], list(value["written"]))
 
 
 class Store:
     """The directory ``.aerie/patches`` of an environment."""
 
     def __init__(self, root: Path) -> None:
-        self.path = root / ".aerie" / "patches"
+        self.path = written.folder_of(root)
+        recorded = written.read(root)
         # A record that is there and cannot be read: what it said must not be taken for nothing.
-        self.garbled = False
-        self.memories = self._load()
-
-    def _load(self) -> dict[str, Memory]:
-        content = read_or_none(self.path / "state.json")
-        try:
-            state = json.loads(content or b"{}")
-            if state.get("schema") != _SCHEMA:
-                self.garbled = content is not None
-                return {}
-            return {
-                name: Memory(
-                    {path: _written(value) for path, value in entry["files"].items()},
-                    _written(entry["record"]) if entry["record"] else None,
-                    str(entry["version"]),
-                )
-                for name, entry in state["distributions"].items()
-            }
-        except (ValueError, KeyError, TypeError, AttributeError):
-            # A garbled record only costs the knowledge of which bytes are ours; digests judge anyway.
-            self.garbled = True
-            return {}
+        self.garbled = not recorded.readable
+        self.memories = dict(recorded.by_distribution)
 
     def memory(self, distribution: str) -> Memory:
         """What is recorded of a distribution; an empty memory when nothing is."""
@@ -90,27 +48,11 @@ class Store:
 
     def save(self, prune: bool = True) -> None:
         """Write the recorded digests; with ``prune``, drop the copies that none of them needs, and an empty store."""
-        state: dict[str, Any] = {"schema": _SCHEMA, "distributions": {}}
-        needed: set[str | None] = set()
-        for name, memory in sorted(self.memories.items()):
-            known = [*memory.files.values(), *([memory.record] if memory.record else [])]
-            if not memory.files and not memory.record:
-                continue
-            needed.update(written.pristine for written in known)
-            state["distributions"][name] = {
-                "version": memory.version,
-                "files": {
-                    path: {"pristine": written.pristine, "written": written.digests}
-                    for path, written in sorted(memory.files.items())
-                },
-                "record": {"pristine": memory.record.pristine, "written": memory.record.digests}
-                if memory.record
-                else None,
-            }
-        if not state["distributions"] and prune:
+        needed = {digest for memory in self.memories.values() for digest in memory.pristine_digests}
+        if prune and all(memory.is_empty for memory in self.memories.values()):
             self._vanish()
             return
-        content = json.dumps(state, indent=1).encode()
+        content = written.content_of(self.memories)
         if read_or_none(self.path / "state.json") != content:
             write_durably(self.path / "state.json", content)
         if prune:
@@ -124,7 +66,7 @@ class Store:
             (self.path / "pristine").rmdir()
             self.path.rmdir()
 
-    def _prune(self, needed: set[str | None]) -> None:
+    def _prune(self, needed: set[str]) -> None:
         stale = [copy for copy in (self.path / "pristine").iterdir() if copy.name not in needed]
         for copy in stale:
             copy.unlink()

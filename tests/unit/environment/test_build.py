@@ -15,12 +15,11 @@ from pathlib import Path
 import pytest
 
 from ansible.module_utils.aerie.audit import record
-from ansible.module_utils.aerie.distributions import installed
+from ansible.module_utils.aerie.distributions import installed, written
 from ansible.module_utils.aerie.distributions.installed import site_packages_of
 from ansible.module_utils.aerie.environment import build, comparison, uv
 from ansible.module_utils.aerie.environment.build import Demand
 from ansible.module_utils.aerie.environment.places import Places
-from ansible.module_utils.aerie.patching.store import Memory, Store, Written
 from ansible.module_utils.aerie.shared.checks import Checks
 
 from .conftest import UV, Wheels, job_in, make_lock, make_wheel
@@ -136,11 +135,10 @@ def test_what_the_patch_series_made_of_record_is_ours(demand: Make, tmp_path: Pa
     text = record.read_text()
     record.unlink()
     record.write_text(text + "alpha_patch.py,,\n")
-    written = comparison.installed(root, "vllm")["alpha"].record
-    (root / ".aerie" / "patches" / "pristine").mkdir(parents=True)
-    store = Store(root)
-    store.memories["alpha"] = Memory({}, Written(pristine, [written]))
-    store.save()
+    patched = comparison.installed(root, "vllm")["alpha"].record
+    memory = written.Memory(record=written.Written(pristine, (patched,)))
+    written.folder_of(root).mkdir(parents=True)
+    written.file_of(root).write_bytes(written.content_of({"alpha": memory}))
     assert not build.converge(demand(), check_mode=False).changed
 
 
