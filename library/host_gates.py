@@ -55,7 +55,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible.module_utils.aerie.gates import gpu, machine, nvidia, pythons, space
+from ansible.module_utils.aerie.distributions import pythons
+from ansible.module_utils.aerie.gates import gpu, machine, nvidia, space
 from ansible.module_utils.aerie.module_io.result import finish
 from ansible.module_utils.aerie.shared.checks import Checks
 

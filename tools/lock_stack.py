@@ -19,9 +19,9 @@ from packaging.utils import canonicalize_name
 
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parent.parent / "module_utils"))
 
-from ansible.module_utils.aerie.environment import comparison  # noqa: E402  (found only now)
+from ansible.module_utils.aerie.distributions.versions import release, satisfies  # noqa: E402  (found only now)
+from ansible.module_utils.aerie.environment import comparison  # noqa: E402
 from ansible.module_utils.aerie.environment.wheel_name import NEWEST, file_of, parse_name  # noqa: E402
-from ansible.module_utils.aerie.gates.pythons import release, satisfies  # noqa: E402
 
 STACKS = Path(__file__).resolve().parent.parent / "stacks"
 DIGEST_LINE = re.compile(r"^# inputs sha256:([0-9a-f]{64})$", re.MULTILINE)

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
 
 from ansible.module_utils.aerie.audit import contracts as contract
-from ansible.module_utils.aerie.audit import distributions, record
+from ansible.module_utils.aerie.audit import record, versions
 from ansible.module_utils.aerie.audit.child_process import Beside
 from ansible.module_utils.aerie.distributions import installed, lock
+from ansible.module_utils.aerie.distributions.metadata_folders import is_alias, metadata_folders
+from ansible.module_utils.aerie.distributions.names import normalize
 from ansible.module_utils.aerie.patching import engine
 from ansible.module_utils.aerie.patching.request import AUDITED, Request
 from ansible.module_utils.aerie.shared.checks import Checks
@@ -103,11 +105,9 @@ def _versions(demand: Demand, root: Path, sites: list[Path], result: Finding) ->
     python = full_version(root)
     result.data["python"] = python
     wanted = lock.applying(demand.pins, lock.marker_environment(python))
-    found = distributions.installed(sites)
-    result.data["distributions"] = sum(not distributions.is_alias(one, demand.vllm_distribution) for one in found)
-    result.data["versions"] = distributions.check(
-        result.checks, found, wanted, demand.vllm_distribution, demand.allowed
-    )
+    found = metadata_folders(sites)
+    result.data["distributions"] = sum(not is_alias(one, demand.vllm_distribution) for one in found)
+    result.data["versions"] = versions.check(result.checks, found, wanted, demand.vllm_distribution, demand.allowed)
 
 
 def full_version(root: Path) -> str:
@@ -152,7 +152,7 @@ def _files(demand: Demand, root: Path, result: Finding) -> None:
     series_files |= {module.target for one in demand.series for module in one.modules}
     patched = [one.distribution for one in demand.series]
     files = 0
-    whole = dict.fromkeys([*patched, lock.normalize(demand.vllm_distribution)], "")
+    whole = dict.fromkeys([*patched, normalize(demand.vllm_distribution)], "")
     for name, only in {**whole, "torch": ".py"}.items():
         found = installed.find(root, name)
         if found is None:

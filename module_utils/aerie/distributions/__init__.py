@@ -1,1 +1,1 @@
-"""Installed Python distributions, their versions, and the lock that pins them."""
+"""Installed Python distributions, their names and versions, the lock that pins them, and the Pythons of a host."""

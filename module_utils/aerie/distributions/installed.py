@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ansible.module_utils.aerie.distributions.names import normalize
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -32,11 +34,6 @@ def read_or_none(path: Path) -> bytes | None:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
-
-
-def normalize(name: str) -> str:
-    """The comparable form of a distribution name (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def record_hash(content: bytes) -> str:

@@ -11,9 +11,11 @@ import sys
 from pathlib import Path
 from typing import Iterable, Iterator, Mapping, NamedTuple
 
-NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-PIN = re.compile(rf"^({NAME})\s*(?:\[[^\]]*\])?\s*==\s*([^\s;]+)\s*(?:;\s*(.+))?$")
-DIRECT = re.compile(rf"^({NAME})\s*(?:\[[^\]]*\])?\s*@\s*(\S+?)(?:\s+;\s*(.+))?$")
+from ansible.module_utils.aerie.distributions.names import PATTERN, normalize
+from ansible.module_utils.aerie.distributions.versions import release
+
+PIN = re.compile(rf"^({PATTERN})\s*(?:\[[^\]]*\])?\s*==\s*([^\s;]+)\s*(?:;\s*(.+))?$")
+DIRECT = re.compile(rf"^({PATTERN})\s*(?:\[[^\]]*\])?\s*@\s*(\S+?)(?:\s+;\s*(.+))?$")
 TOKEN = re.compile(r"\s*(\(|\)|'[^']*'|\"[^\"]*\"|~=|===|==|!=|<=|>=|<|>|[A-Za-z_][A-Za-z0-9_.]*)")
 VERSION_VARIABLES = ("python_version", "python_full_version", "implementation_version")
 
@@ -28,11 +30,6 @@ class Pin(NamedTuple):
     name: str
     version: str
     marker: str
-
-
-def normalize(name: str) -> str:
-    """The comparable form of a distribution name (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def joined(paths: Iterable[str]) -> str:
@@ -211,12 +208,3 @@ def _compare(left: str, operator: str, right: str, by_version: bool) -> bool:
     if operator not in results:
         raise LockError(f"marker: unknown operator {operator}")
     return results[operator]
-
-
-def release(version: str) -> tuple[int, ...]:
-    """The numbers of a version without trailing zeros: ``3.11.0rc1`` gives ``(3, 11)``."""
-    match = re.match(r"\d+(?:\.\d+)*", version)
-    numbers = [int(part) for part in match.group(0).split(".")] if match else []
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)

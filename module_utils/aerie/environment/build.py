@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Mapping
 
-from ansible.module_utils.aerie.distributions.lock import normalize
+from ansible.module_utils.aerie.distributions import pythons
+from ansible.module_utils.aerie.distributions.names import normalize
+from ansible.module_utils.aerie.distributions.versions import satisfies
 from ansible.module_utils.aerie.environment import bundle, comparison, wheel_compatibility
 from ansible.module_utils.aerie.environment import uv as tool
 from ansible.module_utils.aerie.environment import vllm_wheel as wheel
 from ansible.module_utils.aerie.environment.comparison import Difference, Has, Wanted
 from ansible.module_utils.aerie.environment.places import Places, finish, remove
-from ansible.module_utils.aerie.gates import pythons
 from ansible.module_utils.aerie.shared import processes
 
 # Without `site` (-S): what is installed does not matter, and reading it takes longer than the rest.
@@ -102,7 +103,7 @@ def judge(root: Path, demand: Demand) -> tuple[list[Difference], dict[str, Wante
     wants = comparison.wanted(demand.lock, version)
     found = comparison.differences(wants, has, demand.allowed)
     found += comparison.tampered(root, comparison.manifest(root), wants, has)
-    if not pythons.satisfies(version, demand.python_versions):
+    if not satisfies(version, demand.python_versions):
         found.append(Difference("python", version, demand.python_versions))
     elif demand.python and minor(version) != minor(python_version(demand.python)):
         found.append(Difference("python", version, f"the version of {demand.python}"))

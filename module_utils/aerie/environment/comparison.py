@@ -7,9 +7,11 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
-from ansible.module_utils.aerie.audit import distributions
 from ansible.module_utils.aerie.distributions import lock, written
 from ansible.module_utils.aerie.distributions.installed import site_packages_of
+from ansible.module_utils.aerie.distributions.metadata_folders import is_alias, metadata_folders
+from ansible.module_utils.aerie.distributions.names import normalize
+from ansible.module_utils.aerie.distributions.versions import meets_pin
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,14 +66,15 @@ def wanted(text: str, python: str, hashed: bool = True) -> dict[str, Wanted]:
 def installed(root: Path, vllm_distribution: str) -> dict[str, Has]:
     """What an environment holds. The alias that a differently named vLLM writes at first import is none of it."""
     found: dict[str, Has] = {}
-    for one in distributions.installed(site_packages_of(root)):
-        if distributions.is_alias(one, vllm_distribution):
+    for folder in metadata_folders(site_packages_of(root)):
+        if is_alias(folder, vllm_distribution):
             continue
-        record = one.folder / "RECORD"
+        record = folder.path / "RECORD"
         digest = hashlib.sha256(record.read_bytes()).hexdigest() if record.is_file() else ""
         # Two copies of one name never equal a pin.
-        version = f"{found[one.name].version} and {one.version}" if one.name in found else one.version
-        found[one.name] = Has(version, digest)
+        twin = found.get(folder.name)
+        version = f"{twin.version} and {folder.version}" if twin else folder.version
+        found[folder.name] = Has(version, digest)
     return found
 
 
@@ -102,11 +105,11 @@ def differences(
     wants: Mapping[str, Wanted], has: Mapping[str, Has], allowed: list[str] | None = None
 ) -> list[Difference]:
     """Missing, extra and wrong versions."""
-    permitted = {lock.normalize(name) for name in allowed or []}
+    permitted = {normalize(name) for name in allowed or []}
     found = []
     for name, one in sorted(wants.items()):
         version = has[name].version if name in has else ""
-        if not version or (one.version and not distributions.fits(version, one.version)):
+        if not version or (one.version and not meets_pin(version, one.version)):
             found.append(Difference(name, version or "not installed", one.version))
     found += [
         Difference(name, has[name].version, "not installed") for name in sorted(set(has) - set(wants) - permitted)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple
 from urllib.parse import urljoin
 
-from ansible.module_utils.aerie.distributions import lock
+from ansible.module_utils.aerie.distributions.names import normalize
 from ansible.module_utils.aerie.environment import network, uv, wheel_integrity
 from ansible.module_utils.aerie.environment.network import FetchError, MissingError, Network
 from ansible.module_utils.aerie.environment.wheel_name import Name, file_of, is_of, parse_name
@@ -101,7 +101,7 @@ def source_of(given: Mapping[str, Any]) -> Source | None:
 
 def pin_line(distribution: str, version: str, sha256: str) -> str:
     """The wheel as a lock has it."""
-    return f"{lock.normalize(distribution)}=={version} \\\n    --hash=sha256:{sha256}\n"
+    return f"{normalize(distribution)}=={version} \\\n    --hash=sha256:{sha256}\n"
 
 
 def find(source: Source, net: Network) -> str:
@@ -140,7 +140,7 @@ def _fits(source: Source, file: str) -> bool:
 def _installs(source: Source, name: Name) -> bool:
     """Whether a wheel of that name is one that the stack can install."""
     runs = name.runs_on(source.machine, source.python, source.glibc)
-    return runs and name.distribution == lock.normalize(source.distribution)
+    return runs and name.distribution == normalize(source.distribution)
 
 
 def _kind(source: Source) -> str:
@@ -216,7 +216,7 @@ def obtain(source: Source, folder: Path, version: str, variables: Mapping[str, s
 def _wheels(source: Source, folder: Path) -> Iterator[Path]:
     for path in sorted(folder.glob("*.whl")):
         name = parse_name(path.name)
-        if name and name.distribution == lock.normalize(source.distribution):
+        if name and name.distribution == normalize(source.distribution):
             yield path
 
 
@@ -250,7 +250,7 @@ def _inside(path: Path, address: str) -> str:
         remedy = "try again; where it happens again, the proxy or the mirror holds a damaged copy"
         raise FetchError(f"{address}: no whole wheel ({error})", "a wheel", remedy) from error
     fields = dict(line.split(": ", 1) for line in headers.splitlines() if ": " in line)
-    distribution, version = lock.normalize(fields.get("Name", "")), fields.get("Version", "")
+    distribution, version = normalize(fields.get("Name", "")), fields.get("Version", "")
     if name is None or (distribution, version) != name[:2]:
         remedy = "the file was renamed or replaced: use the wheel as it was built"
         raise FetchError(f"{address} holds {distribution} {version}", "what its name says", remedy)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Mapping
 
-from ansible.module_utils.aerie.audit import distributions
 from ansible.module_utils.aerie.distributions import lock
 from ansible.module_utils.aerie.distributions.installed import site_packages_of
+from ansible.module_utils.aerie.distributions.metadata_folders import metadata_folders
+from ansible.module_utils.aerie.distributions.names import PATTERN, normalize
+from ansible.module_utils.aerie.distributions.versions import meets_pin
 from ansible.module_utils.aerie.environment.comparison import Difference
 from ansible.module_utils.aerie.environment.wheel_name import file_of, is_of, parse_name
 from ansible.module_utils.aerie.shared import elf
@@ -18,18 +20,18 @@ if TYPE_CHECKING:
     from ansible.module_utils.aerie.environment.vllm_wheel import Source
 
 TORCH_CUDA = re.compile(r"^cuda(?:\s*:[^=]*)?\s*=\s*(?:'([\d.]+)'|None)", re.MULTILINE)
-EXACT = re.compile(rf"({lock.NAME})(?:\s*\[[^\]]*\])?\s*\(?==\s*([^\s;,)]+)\)?\s*(?:;\s*(.+))?")
+EXACT = re.compile(rf"({PATTERN})(?:\s*\[[^\]]*\])?\s*\(?==\s*([^\s;,)]+)\)?\s*(?:;\s*(.+))?")
 
 
 def misfits(root: Path, source: Source, versions: Mapping[str, str], python: str) -> list[Difference]:
     """Each way in which vLLM is another build than asked for, or does not go with its neighbours."""
-    name = lock.normalize(source.distribution)
+    name = normalize(source.distribution)
     version = versions.get(name, "")
     found = []
     if source.channel == "nightly" and not is_of(version, source.commit):
         found.append(Difference(name, version or "not installed", f"a build of commit {source.commit}"))
     named = parse_name(file_of(source.location))
-    if named and not distributions.fits(version, named.version):
+    if named and not meets_pin(version, named.version):
         found.append(Difference(name, version or "not installed", f"{named.version}, as the name of its wheel says"))
     for site in site_packages_of(root):
         found += _cuda(site, source.cuda)
@@ -62,15 +64,15 @@ def _demands(site: Path, name: str, versions: Mapping[str, str], python: str) ->
     """Exact versions that the wheel asks for, where the lock has others: the lock is for another commit."""
     environment = lock.marker_environment(python)
     wrong = []
-    for one in distributions.installed([site]):
-        if one.name != name:
+    for folder in metadata_folders([site]):
+        if folder.name != name:
             continue
-        text = (one.folder / "METADATA").read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
+        text = (folder.path / "METADATA").read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
         for line in re.findall(r"^Requires-Dist: *(.+)$", text, re.MULTILINE):
             match = EXACT.fullmatch(line.strip())
             if match is None or (match.group(3) and not lock.evaluate(match.group(3), environment)):
                 continue
-            wanted, has = match.group(2), versions.get(lock.normalize(match.group(1)), "")
+            wanted, has = match.group(2), versions.get(normalize(match.group(1)), "")
             # A build tag is no other version: a CPU build asks for torch 2.10.0+cpu, registries deliver 2.10.0.
             if has.split("+")[0] != wanted.split("+")[0]:
                 wrong.append(Difference(match.group(1), has or "not installed", f"{wanted}, which {name} asks for"))

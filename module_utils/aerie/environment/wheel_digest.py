@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from ansible.module_utils.aerie.distributions import lock
+from ansible.module_utils.aerie.distributions.names import normalize
 from ansible.module_utils.aerie.environment import comparison
 from ansible.module_utils.aerie.environment.network import FetchError
 from ansible.module_utils.aerie.environment.vllm_wheel import Source, pin_line
@@ -29,7 +30,7 @@ def read(path: Path, distribution: str) -> Known | None:
         return None
     text = lock.joined([str(path)])
     pins, hashes = lock.parse(text), comparison.HASH.findall(text)
-    if len(pins) != 1 or len(hashes) != 1 or pins[0].name != lock.normalize(distribution):
+    if len(pins) != 1 or len(hashes) != 1 or pins[0].name != normalize(distribution):
         raise lock.LockError(f"{path}: wanted one pin of {distribution} with one hash, sha256 in small letters")
     return Known(pins[0].version, hashes[0].partition(":")[2])
 

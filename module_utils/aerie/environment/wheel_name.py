@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from ansible.module_utils.aerie.distributions import lock
-from ansible.module_utils.aerie.gates.pythons import release, satisfies
+from ansible.module_utils.aerie.distributions.names import normalize
+from ansible.module_utils.aerie.distributions.versions import release, satisfies
 
 # Name, version, perhaps a build number, Python, ABI and platform tags.
 FILE_NAME = re.compile(r"([A-Za-z0-9_.]+)-([A-Za-z0-9_.!+]+)(?:-\d[^-/]*)?-([^-/]+)-([^-/]+)-([^-/]+)\.whl")
@@ -65,7 +65,7 @@ class Name(NamedTuple):
 def parse_name(file: str) -> Name | None:
     """The parts of a wheel's file name; None for any other."""
     found = FILE_NAME.fullmatch(file)
-    return Name(lock.normalize(found.group(1)), *found.groups()[1:]) if found else None
+    return Name(normalize(found.group(1)), *found.groups()[1:]) if found else None
 
 
 def file_of(location: str) -> str:

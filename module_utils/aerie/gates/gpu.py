@@ -11,8 +11,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ansible.module_utils.aerie.distributions.versions import release
 from ansible.module_utils.aerie.gates.machine import size
-from ansible.module_utils.aerie.gates.pythons import release
 from ansible.module_utils.aerie.shared.processes import end, identity, is_alive, marker_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ansible.module_utils.aerie.gates.pythons import release
+from ansible.module_utils.aerie.distributions.versions import release
 
 if TYPE_CHECKING:
     from ansible.module_utils.aerie.shared.checks import Checks

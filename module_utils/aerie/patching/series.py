@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ansible.module_utils.aerie.distributions.installed import normalize, sha256
+from ansible.module_utils.aerie.distributions.installed import sha256
+from ansible.module_utils.aerie.distributions.names import normalize
 from ansible.module_utils.aerie.patching import diff
 
 if TYPE_CHECKING:

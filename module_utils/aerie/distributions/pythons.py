@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Iterable, NamedTuple
+
+from ansible.module_utils.aerie.distributions.versions import satisfies
 
 PROBE = """
 import json, platform, sys, sysconfig
@@ -20,7 +21,6 @@ print(json.dumps({
     "headers": sysconfig.get_paths()["include"],
 }))
 """
-SPECIFIER = re.compile(r"\s*(>=|<=|==|!=|<|>)\s*(\d+(?:\.\d+)*)\s*")
 
 
 class Python(NamedTuple):
@@ -30,33 +30,6 @@ class Python(NamedTuple):
     version: str
     problem: str
     headers: bool = False
-
-
-def release(version: str) -> tuple[int, ...]:
-    """The numbers of a version, for comparison."""
-    found = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(int(part) for part in found.group(0).split(".")) if found else ()
-
-
-def satisfies(version: str, specifiers: str) -> bool:
-    """Whether a version meets `>=3.10,<3.14`, compared over as many numbers as the specifier has."""
-    for part in specifiers.split(","):
-        found = SPECIFIER.fullmatch(part)
-        if not found:
-            raise ValueError(f"{part!r} in {specifiers!r} is no version comparison")
-        wanted = release(found.group(2))
-        has = release(version)[: len(wanted)]
-        holds = {
-            ">=": has >= wanted,
-            "<=": has <= wanted,
-            "==": has == wanted,
-            "!=": has != wanted,
-            "<": has < wanted,
-            ">": has > wanted,
-        }
-        if not holds[found.group(1)]:
-            return False
-    return True
 
 
 def candidates(named: str, environment: dict[str, str]) -> list[str]:

@@ -9,6 +9,7 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 
 from ansible.module_utils.aerie.distributions import lock
+from ansible.module_utils.aerie.distributions.names import normalize
 
 STACKS = Path(__file__).resolve().parents[3] / "stacks"
 
@@ -51,7 +52,7 @@ def test_the_stacks_locks_are_read_as_packaging_reads_them(path: Path, python: s
         if not line.startswith("-"):
             requirement = Requirement(line.split(" --hash")[0])
             if requirement.marker is None or requirement.marker.evaluate(dict(environment)):
-                expected[lock.normalize(requirement.name)] = next(iter(requirement.specifier)).version
+                expected[normalize(requirement.name)] = next(iter(requirement.specifier)).version
     assert lock.applying(lock.parse(text), environment) == expected
     assert len(expected) > 100
 
