@@ -26,7 +26,7 @@ from pathlib import Path
 import torch
 
 from aerie_host.judge.sample_files import workers
-from aerie_host.shared.files import sha256_file, sha256_json
+from aerie_host.shared.digests import sha256_file, sha256_json
 
 HOST = Path(__file__).resolve().parents[1] / "host"
 WITH_PEAK = """

@@ -30,7 +30,7 @@ import torch
 from kill_processes import VICTIMS, ended, find, preload, session, start
 
 from aerie_host.folder.layout import Folder
-from aerie_host.shared.files import sha256_file
+from aerie_host.shared.digests import sha256_file
 
 LAYERS = [0, 2, 4, 5]
 # How long a run may take, far beyond what it needs; and how long what a kill leaves may take to see that it is alone.

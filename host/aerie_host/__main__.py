@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from aerie_host.data.row_kinds import SURROGATE
-from aerie_host.report.outcome import COULD_NOT_RUN, FAILED, PASS, JobError, Outcome, UsageError
+from aerie_host.report.outcome import COULD_NOT_RUN, FAILED, PASS, Outcome
+from aerie_host.shared.durable import write_durably
+from aerie_host.shared.refusal import Refusal, UsageRefusal
 from aerie_host.spec import Spec
 
 
@@ -44,7 +46,7 @@ COMMANDS = {
         "aerie_host.extract.command", "write the hidden states of every sample (with --check: only plan)"
     ),
     "judge": Command("aerie_host.judge.command", "prove the files of an extraction"),
-    "train-smoke": Command("aerie_host.ready.command", "read the files through the training code of speculators"),
+    "ready": Command("aerie_host.ready.command", "read the files through the training code of speculators"),
 }
 
 
@@ -64,9 +66,13 @@ def _read_spec(source: str, command: str) -> Spec:
         text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
         values = json.loads(text)
     except (OSError, ValueError) as error:
-        raise UsageError(f"{command}: cannot read the specification {source}: {error}") from error
+        raise UsageRefusal(
+            f"specification of {command}", f"{source} cannot be read: {error}", "a JSON object", "look at --spec"
+        ) from error
     if not isinstance(values, dict):
-        raise UsageError(f"{command}: the specification {source} is no JSON object")
+        raise UsageRefusal(
+            f"specification of {command}", f"{source} holds no JSON object", "a JSON object", "look at --spec"
+        )
     return Spec(values, command)
 
 
@@ -78,9 +84,7 @@ def _write(document: dict[str, Any], out: str | None) -> None:
         sys.stdout.flush()
         print(text, flush=True)
         return
-    temporary = Path(f"{out}.new")
-    temporary.write_text(text + "\n", encoding="utf-8")
-    temporary.replace(out)
+    write_durably(Path(out), (text + "\n").encode())
 
 
 def _run(arguments: argparse.Namespace) -> tuple[int, dict[str, Any]]:
@@ -88,12 +92,12 @@ def _run(arguments: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         spec = _read_spec(arguments.spec, arguments.command)
         command: Runnable = importlib.import_module(COMMANDS[arguments.command].module)
         outcome = command.run(spec, arguments.check)
-    except UsageError as error:
+    except UsageRefusal as error:
         return COULD_NOT_RUN, {"failed": True, "changed": False, "msg": str(error)}
     except ModuleNotFoundError as error:
         message = f"{arguments.command}: {sys.executable} has no module {error.name}: provision the environment first"
         return COULD_NOT_RUN, {"failed": True, "changed": False, "msg": message}
-    except JobError as error:
+    except Refusal as error:
         return FAILED, {"failed": True, "changed": False, "msg": str(error)}
     except Exception as error:  # noqa: BLE001 - the last line of defence: the caller needs a document, the log the trace
         traceback.print_exc()

@@ -89,7 +89,7 @@ class Extraction:
 
     def digests(self) -> dict[str, tuple[str, int]]:
         """Digest and time of every sample file."""
-        from aerie_host.shared.files import sha256_file
+        from aerie_host.shared.digests import sha256_file
 
         return {p.name: (sha256_file(p), p.stat().st_mtime_ns) for p in self.folder.training_files()}
 

@@ -11,7 +11,7 @@ import torch
 
 from aerie_host.judge import command as judge
 from aerie_host.report.outcome import Outcome
-from aerie_host.shared.files import sha256_file, sha256_json
+from aerie_host.shared.digests import sha256_file, sha256_json
 from aerie_host.spec import Spec
 
 LAYERS = [0, 2, 4, 5]

@@ -64,7 +64,7 @@ def defaults_of_program():
 def test_the_program_by_hand_has_the_defaults_of_the_roles():
     roles, program = dict(defaults_of_roles()), dict(defaults_of_program())
     both = sorted(set(roles) & set(program) - DIFFERENT)
-    assert {("extract", "gpu_memory_utilization"), ("train-smoke", "draft_layers"), ("truth", "seed")} <= set(both)
+    assert {("extract", "gpu_memory_utilization"), ("ready", "draft_layers"), ("truth", "seed")} <= set(both)
     assert {name: program[name] for name in both} == {name: roles[name] for name in both}
     assert all(roles[name] != program[name] for name in DIFFERENT)
     assert len(both) > 25, both

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from aerie_host.folder import sample_file
 from aerie_host.folder.layout import Folder
 from aerie_host.judge import command as judge
-from aerie_host.ready import command as train_smoke
+from aerie_host.ready import command as ready_command
 from aerie_host.report.outcome import JobError, UsageError
 from aerie_host.shared.model_config import CONVENTION
 from aerie_host.spec import Spec
@@ -116,7 +116,7 @@ def test_safetensors_are_judged_and_compared_with_transformers(extraction):
 
 def test_readiness_says_that_training_does_not_read_them(extraction):
     extraction.run(file_format="safetensors")
-    outcome = train_smoke.run(Spec({"output": str(extraction.output), "max_length": 400}, "train-smoke"), False)
+    outcome = ready_command.run(Spec({"output": str(extraction.output), "max_length": 400}, "ready"), False)
     (check,) = outcome.checks.as_list()
     assert (check["status"], check["found"]) == ("n/a", "safetensors files")
     assert "sample_file.load" in check["remedy"]

@@ -13,7 +13,8 @@ from aerie_host.folder.expectation import Expected
 from aerie_host.judge import command as judge
 from aerie_host.judge import flaws, reference
 from aerie_host.report.outcome import JobError
-from aerie_host.shared.files import sha256_file, write_json
+from aerie_host.shared.digests import sha256_file
+from aerie_host.shared.durable import write_json
 from aerie_host.spec import Spec
 from tests.host.conftest import ANSWERS, LAYERS
 from tests.host.made_folder import failures

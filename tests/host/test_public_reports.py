@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from aerie_host.ready import command as train_smoke
+from aerie_host.ready import command as ready_command
 from aerie_host.report.outcome import JobError
 from aerie_host.spec import Spec
 from tests.host.conftest import LAYERS
@@ -29,7 +29,7 @@ CHAT = [
 def ready(extraction, **more):
     pytest.importorskip("speculators")
     spec = {"output": str(extraction.output), "max_length": 128, "model": extraction.spec["model"], "steps": 2, **more}
-    return train_smoke.run(Spec(spec, "train-smoke"), False)
+    return ready_command.run(Spec(spec, "ready"), False)
 
 
 def cached(states):

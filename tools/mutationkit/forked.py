@@ -20,7 +20,7 @@ from typing import Any
 
 from vllm.v1.executor import multiproc_executor
 
-from aerie_host.report.outcome import UsageError
+from aerie_host.shared.refusal import UsageRefusal
 from aerie_host.spec import Spec
 from aerie_host.truth import command as ladder
 from aerie_host.truth import engine
@@ -89,7 +89,7 @@ def main() -> None:
     for line in sys.stdin:
         try:
             document = ladder.run(Spec(json.loads(line), "truth"), check=True).as_document()
-        except UsageError as error:
+        except UsageRefusal as error:
             document = {"failed": True, "msg": str(error)}
         print(json.dumps(document), file=answers, flush=True)
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from aerie_host.report.outcome import JobError, Outcome, UsageError
 from aerie_host.shared.checks import Checks
-from aerie_host.shared.files import fsync_folder, read_json, sha256_file, write_json
+from aerie_host.shared.digests import sha256_file
+from aerie_host.shared.durable import read_json, sync_folder, write_json
 
 if TYPE_CHECKING:
     from aerie_host.spec import Spec
@@ -92,7 +93,7 @@ def _make(uv: str, source: dict[str, str], hashes: list[str], folder: Path) -> N
             # Replacing a folder takes two renames; the old one goes last of all with the working folder.
             folder.rename(Path(work) / "replaced")
         fresh.rename(folder)
-        fsync_folder(folder.parent)
+        sync_folder(folder.parent)
 
 
 def run(spec: Spec, check: bool) -> Outcome:
@@ -130,4 +131,4 @@ def run(spec: Spec, check: bool) -> Outcome:
     message = (
         f"{folder}: {'would be made' if check else 'made'} ({'; '.join(before)})" if before else f"{folder}: intact"
     )
-    return Outcome("extraction", checks, {"model": {"path": str(folder), "source": source}}, bool(before), message)
+    return Outcome("extract", checks, {"model": {"path": str(folder), "source": source}}, bool(before), message)

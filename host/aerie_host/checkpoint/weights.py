@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aerie_host.report.outcome import UsageError
 from aerie_host.report.wording import several
-from aerie_host.shared.files import read_json
+from aerie_host.shared.durable import read_json
 
 if TYPE_CHECKING:
     from pathlib import Path

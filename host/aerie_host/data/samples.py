@@ -17,7 +17,7 @@ from aerie_host.data.loss_mask import (
 from aerie_host.data.row_kinds import SURROGATE, Conversation, Message, Origin, Skipped, TokenRow
 from aerie_host.report.outcome import JobError
 from aerie_host.report.wording import several
-from aerie_host.shared.files import sha256_json
+from aerie_host.shared.digests import sha256_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -27,7 +27,7 @@ from aerie_host.folder import overwrite, resume
 from aerie_host.folder.layout import Folder
 from aerie_host.report.outcome import JobError, Outcome, UsageError
 from aerie_host.shared.checks import Checks
-from aerie_host.shared.files import write_json
+from aerie_host.shared.durable import write_json
 
 if TYPE_CHECKING:
     from aerie_host.extract.engine import StatesSource
@@ -65,7 +65,7 @@ def _finished_outcome(job: ExtractionJob, manifest: dict[str, Any]) -> Outcome:
     data = {key: value for key, value in manifest.items() if key not in ("samples", "fingerprint")}
     data.update(nothing_to_do=True, samples=count, output=str(job.output), extracted=0, kept=count, redone={})
     message = f"nothing to extract: {count:,} samples, {manifest['tokens']:,} tokens are there and intact"
-    return Outcome("extraction", checks, data, False, message)
+    return Outcome("extract", checks, data, False, message)
 
 
 def _plan(job: ExtractionJob, folder: Folder, fingerprint: dict[str, Any]) -> Outcome | None:
@@ -242,7 +242,7 @@ def _write_samples(job: ExtractionJob, folder: Folder, fingerprint: dict[str, An
     if done.seconds:
         message += f", {tokens / done.seconds:,.0f} tokens/s"
     message += f"; {len(kept.entries):,} samples kept" if kept.entries else ""
-    return Outcome("extraction", checks, data, bool(done.entries), message)
+    return Outcome("extract", checks, data, bool(done.entries), message)
 
 
 def run(spec: Spec, check: bool) -> Outcome:
@@ -263,7 +263,7 @@ def run(spec: Spec, check: bool) -> Outcome:
         there = f"the model {job.model} is whole, the data {job.data} can be read"
         checks.add("what the extraction reads", "pass", there, "a whole model, and data")
         checks.add("extraction", "n/a", "work to do", "work to do")
-        return Outcome("extraction", checks, {"output": str(job.output)}, True, f"would extract into {job.output}")
+        return Outcome("extract", checks, {"output": str(job.output)}, True, f"would extract into {job.output}")
     if sys.flags.optimize:
         raise UsageError("extract: do not run with -O: libraries check their inputs with assert")
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -21,6 +21,7 @@ import torch
 
 from aerie_host.folder.sample_writer import SampleWriter
 from aerie_host.report.outcome import JobError
+from aerie_host.shared.refusal import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -128,7 +129,7 @@ def serve(connection: Any, area: Area, folder: Folder, layers: list[int]) -> Non
             _write_all(connection, assembly, writer)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             writer.discard()
-        except JobError as error:
+        except Refusal as error:
             writer.discard()
             connection.send(Failed(str(error)))
 
@@ -140,7 +141,7 @@ def _write_all(connection: Any, assembly: _Assembly, writer: SampleWriter) -> No
             states = assembly.add(piece)
             if states is not None:
                 writer.write(piece.sample, states)
-        except JobError:
+        except Refusal:
             raise
         except Exception as error:
             trace = traceback.format_exc(limit=-5)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aerie_host.checkpoint.packaged_model import RECORD
 from aerie_host.data.samples import SAMPLE_RULES
-from aerie_host.shared.files import folder_digest, sha256_file, sha256_json
+from aerie_host.shared.digests import folder_digest, sha256_file, sha256_json
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from aerie_host.report.outcome import JobError
-from aerie_host.shared.files import fsync_folder, read_json
+from aerie_host.shared.durable import read_json, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -223,7 +223,7 @@ class Folder:
 
     def append(self, entries: list[Entry]) -> None:
         """Add finished samples to the journal; on return they and their files' names survive a power cut."""
-        fsync_folder(self.path)
+        sync_folder(self.path)
         text = "".join(json.dumps(dataclasses.asdict(entry), sort_keys=True) + "\n" for entry in entries)
         with self.journal.open("ab") as stream:
             # A line that a crash cut off must not swallow the next one.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from aerie_host.folder.expectation import Expected
 from aerie_host.folder.layout import SAFETENSORS, TAKEN_BY_TRAINING
-from aerie_host.report.outcome import UsageError
 from aerie_host.shared import shard as shards
+from aerie_host.shared.refusal import UsageRefusal
 from aerie_host.shared.shard import WHOLE, Shard
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def read(path: Path) -> Manifest:
     data = values.get("data")
     try:
         shard = shards.parse(str(data.get("shard", WHOLE)) if isinstance(data, dict) else str(WHOLE), "manifest")
-    except UsageError as error:
+    except UsageRefusal as error:
         raise ManifestError(f"names no shard: {error}") from error
     return Manifest(
         layers=tuple(layers),

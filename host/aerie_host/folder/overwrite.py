@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aerie_host.report.outcome import JobError
-from aerie_host.shared.files import fsync_folder, read_json, write_json
+from aerie_host.shared.durable import read_json, sync_folder, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,7 +45,7 @@ def begin(folder: Folder) -> None:
         fcntl.flock(stream, fcntl.LOCK_EX)
         if folder.wanted.exists():
             folder.wanted.replace(folder.replacing)
-            fsync_folder(folder.state)
+            sync_folder(folder.state)
         finish(folder)
 
 
@@ -62,9 +62,9 @@ def finish(folder: Folder) -> None:
         folder.clear()
     except OSError as error:
         raise JobError(f"{error.filename} is to be replaced and cannot be removed: {error.strerror}") from error
-    fsync_folder(folder.path)
+    sync_folder(folder.path)
     folder.replacing.replace(folder.fingerprint)
-    fsync_folder(folder.state)
+    sync_folder(folder.state)
 
 
 def bytes_freed(paths: Iterable[Path]) -> int:

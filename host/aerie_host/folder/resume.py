@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from aerie_host.folder import fingerprint as fingerprints
 from aerie_host.report.outcome import JobError
 from aerie_host.report.wording import several
-from aerie_host.shared.files import sha256_file, sha256_files
+from aerie_host.shared.digests import sha256_file, sha256_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from aerie_host.report.summaries import LayerSum
-from aerie_host.shared.files import sha256_json
+from aerie_host.shared.digests import sha256_json
 
 if TYPE_CHECKING:
     from aerie_host.folder.expectation import Contract, Expected

@@ -10,7 +10,7 @@ from aerie_host.checkpoint.packaged_model import RECORD
 from aerie_host.folder.sample_file import load
 from aerie_host.judge.sample_folder import NO_MANIFEST
 from aerie_host.report.wording import several
-from aerie_host.shared.files import folder_digest
+from aerie_host.shared.digests import folder_digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

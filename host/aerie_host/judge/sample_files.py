@@ -21,7 +21,7 @@ from aerie_host.judge import flaws as sample_flaws
 from aerie_host.judge.flaws import DIGEST, READABLE, Examined, Flaw
 from aerie_host.report.summaries import LayerStatistics
 from aerie_host.report.wording import Texts
-from aerie_host.shared.files import sha256_file
+from aerie_host.shared.digests import sha256_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

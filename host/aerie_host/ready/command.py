@@ -1,4 +1,4 @@
-"""``train-smoke``: the training code of speculators reads the folder, and a small draft model learns from it."""
+"""``ready``: the training code of speculators reads the folder, and a small draft model learns from it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _dtype(name: str) -> torch.dtype:
 
     value = getattr(torch, name, None)
     if not isinstance(value, torch.dtype) or not value.is_floating_point:
-        raise JobError(f"train-smoke: {name!r} is no floating dtype of torch")
+        raise JobError(f"ready: {name!r} is no floating dtype of torch")
     return value
 
 
@@ -220,7 +220,7 @@ def run(spec: Spec, check: bool) -> Outcome:
     model = spec.text("model", "")
     spec.finish()
     if steps == 1 or any(number < 1 for number in draft_layers):
-        raise UsageError("train-smoke: wanted at least 2 steps (or 0: none), and draft models of at least one layer")
+        raise UsageError("ready: wanted at least 2 steps (or 0: none), and draft models of at least one layer")
     manifest = folder.read_manifest()
     checks = Checks()
     if manifest is None:

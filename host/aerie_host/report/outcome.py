@@ -6,16 +6,29 @@ import dataclasses
 from typing import Any
 
 from aerie_host.shared.checks import Checks, failure_message
+from aerie_host.shared.refusal import Refusal, UsageRefusal
 
 PASS, FAILED, COULD_NOT_RUN = 0, 1, 2
 
 
-class JobError(Exception):
-    """The work was tried and did not succeed: exit 1. The message says what to do."""
+class JobError(Refusal):
+    """The work was tried and did not succeed, in one text: exit 1. ``Refusal`` takes its place."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("", text)
+
+    def __str__(self) -> str:
+        return self.found
 
 
-class UsageError(Exception):
-    """The work could not be tried: a missing or senseless input, exit 2."""
+class UsageError(UsageRefusal):
+    """The work could not be tried, in one text: exit 2. ``UsageRefusal`` takes its place."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("", text)
+
+    def __str__(self) -> str:
+        return self.found
 
 
 @dataclasses.dataclass

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aerie_host.report.outcome import UsageError
 
-from .files import read_json
+from .durable import read_json
 
 if TYPE_CHECKING:
     from pathlib import Path

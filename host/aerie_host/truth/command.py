@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from aerie_host.report.outcome import Outcome, UsageError
 from aerie_host.shared.checks import Checks
-from aerie_host.shared.files import write_json
+from aerie_host.shared.durable import write_json
 from aerie_host.truth.names import ARCHITECTURES, ASKED_FOR, CALLS, NAMES
 
 if TYPE_CHECKING:

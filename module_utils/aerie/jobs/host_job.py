@@ -249,5 +249,5 @@ class HostJob:
         pids = ", ".join(str(one["pid"]) for one in ours)
         message = f"{'would end' if check else 'ended'} processes {pids}" if ours else "no job runs"
         check_done = {"name": "no process of the job runs", "status": "pass", "found": message, "wanted": "none"}
-        section = {"section": "extraction", "checks": [{**check_done, "remedy": ""}], "data": {"summary": message}}
+        section = {"section": "extract", "checks": [{**check_done, "remedy": ""}], "data": {"summary": message}}
         return {"changed": changed, "running": False, "finished": True, "msg": message, "aerie": section}

@@ -13,7 +13,8 @@ from aerie_host.extract.schedule import bytes_on_disk, order
 from aerie_host.folder import fingerprint, resume
 from aerie_host.folder.layout import Entry, Folder
 from aerie_host.report.outcome import JobError
-from aerie_host.shared.files import folder_digest, sha256_bytes, sha256_file, write_durably, write_json
+from aerie_host.shared.digests import folder_digest, sha256_bytes, sha256_file
+from aerie_host.shared.durable import write_durably, write_json
 
 
 def sample(index, length=4):

@@ -27,7 +27,7 @@ def test_help_imports_nothing_heavy():
         "from aerie_host.__main__ import COMMANDS\n"
         "heavy = {'torch', 'transformers', 'vllm', 'numpy', 'speculators'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
-        "assert {'fetch-model', 'extract', 'judge', 'train-smoke'} <= set(COMMANDS)"
+        "assert {'fetch-model', 'extract', 'judge', 'ready'} <= set(COMMANDS)"
     )
     done = subprocess.run([sys.executable, "-c", script, str(HOST)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -37,8 +37,8 @@ def test_help_imports_nothing_heavy():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("{", "cannot read the specification"),
-        ("[]", "is no JSON object"),
+        ("{", "specification of extract: - cannot be read"),
+        ("[]", "- holds no JSON object"),
         ("{}", "the specification lacks 'model'"),
         ('{"model": 5}', "'model' is 5, wanted str"),
         ('{"model": "relative"}', "wanted an absolute path"),
@@ -82,7 +82,8 @@ def test_check_says_what_would_be_made_and_makes_nothing(tmp_path):
 
 def test_a_model_is_intact_by_its_digests_alone(tmp_path):
     from aerie_host.checkpoint.packaged_model import problems
-    from aerie_host.shared.files import sha256_bytes, write_json
+    from aerie_host.shared.digests import sha256_bytes
+    from aerie_host.shared.durable import write_json
 
     source = {"distribution": "d", "version": "1", "hashes": "h"}
     (tmp_path / "config.json").write_text("{}")

@@ -7,9 +7,9 @@ import json
 import pytest
 import torch
 
-from aerie_host.ready import command as train_smoke
+from aerie_host.ready import command as ready_command
 from aerie_host.report.outcome import JobError, UsageError
-from aerie_host.shared.files import write_json
+from aerie_host.shared.durable import write_json
 from aerie_host.spec import Spec
 
 pytest.importorskip("speculators")
@@ -17,7 +17,7 @@ pytest.importorskip("speculators")
 
 def ready(extraction, **more):
     spec = {"output": str(extraction.output), "max_length": 128, "steps": 0, **more}
-    return train_smoke.run(Spec(spec, "train-smoke"), False)
+    return ready_command.run(Spec(spec, "ready"), False)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and their digests."""
+"""Digests of bytes, files, folders and plain data."""
 
 from __future__ import annotations
 
@@ -83,41 +83,3 @@ def folder_digest(folder: Path, skip: Iterable[str] = ()) -> str:
         and not any(p.startswith(".") for p in path.relative_to(folder).parts)
     ]
     return sha256_json(entries)
-
-
-def fsync_folder(folder: Path) -> None:
-    """Make renames inside ``folder`` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_durably(path: Path, data: bytes | memoryview, temporary: Path | None = None) -> None:
-    """Put ``data`` under ``path``: complete and on disk, or not there. Call ``fsync_folder`` to make the name last."""
-    partial = temporary or path.with_name(f".{path.name}.partial")
-    try:
-        with partial.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write ``value`` as readable JSON, durably."""
-    write_durably(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
-    fsync_folder(path.parent)
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object in ``path``; None when there is none that can be read whole."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
