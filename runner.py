@@ -31,7 +31,6 @@ def complain(text: str) -> NoReturn:
 
 
 try:
-    import ansible.module_utils
     import ansible_runner
     import yaml
     from rich.console import Console
@@ -40,10 +39,10 @@ except ImportError as error:
         os.execv(VENV_PYTHON, [str(VENV_PYTHON), str(CHECKOUT / "runner.py"), *sys.argv[1:]])  # noqa: S606
     complain(f"{error}; run `make .venv` in {CHECKOUT} first")
 
-ansible.module_utils.__path__.append(str(CHECKOUT / "module_utils"))
+import aerie_paths  # noqa: E402, F401  (needs Ansible, whose absence is handled above)
 
-from reporting import pages  # noqa: E402
-from reporting import verdict as aerie_report  # noqa: E402  (found only now)
+from reporting import pages  # noqa: E402  (imports module_utils, which is importable from here on)
+from reporting import verdict as aerie_report  # noqa: E402  (the same)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

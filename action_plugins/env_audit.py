@@ -7,17 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import ansible.module_utils
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import action_loader
 
-_SHARED = str(Path(__file__).resolve().parent.parent / "module_utils")
-if _SHARED not in ansible.module_utils.__path__:
-    # Ansible ships module_utils to the hosts only; locks and series are read on the controller too.
-    ansible.module_utils.__path__.append(_SHARED)
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import aerie_paths  # noqa: F401  (makes the following importable)
 
-from ansible.module_utils.aerie.distributions.lock import LockError, joined, parse  # noqa: E402  (found only now)
-from ansible.module_utils.aerie.patching.series import SeriesError  # noqa: E402
+from ansible.module_utils.aerie.distributions.lock import LockError, joined, parse
+from ansible.module_utils.aerie.patching.series import SeriesError
 
 
 def parts_of(paths: object) -> list[str]:

@@ -3,19 +3,17 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
-import ansible.module_utils
 import yaml
 from ansible.plugins.action import ActionBase
 
-_SHARED = str(Path(__file__).resolve().parent.parent / "module_utils")
-if _SHARED not in ansible.module_utils.__path__:
-    # Ansible ships module_utils to the hosts only; the schema of a series is the same on both sides.
-    ansible.module_utils.__path__.append(_SHARED)
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import aerie_paths  # noqa: F401  (makes the following importable)
 
-from ansible.module_utils.aerie.patching.series import SeriesError, from_raw, read_directory  # noqa: E402  (found only now)
+from ansible.module_utils.aerie.patching.series import SeriesError, from_raw, read_directory
 
 
 def parse_yaml(text: str) -> object:

@@ -10,18 +10,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import ansible.module_utils
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-_SHARED = str(Path(__file__).resolve().parent.parent / "module_utils")
-if _SHARED not in ansible.module_utils.__path__:
-    # Ansible ships module_utils to the hosts only; locks and records are read on the controller too.
-    ansible.module_utils.__path__.append(_SHARED)
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import aerie_paths  # noqa: F401  (makes the following importable)
 
-from ansible.module_utils.aerie.distributions import lock  # noqa: E402  (found only now)
-from ansible.module_utils.aerie.environment import vllm_wheel, wheel_digest  # noqa: E402
-from ansible.module_utils.aerie.environment.network import FetchError  # noqa: E402
+from ansible.module_utils.aerie.distributions import lock
+from ansible.module_utils.aerie.environment import vllm_wheel, wheel_digest
+from ansible.module_utils.aerie.environment.network import FetchError
 
 MODULE = "uv_environment"
 RECORD = "restore the record as it was committed; remove it only to record the digest anew"

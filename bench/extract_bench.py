@@ -25,7 +25,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from extract_stages import SECONDS, STAGES
+from bench.extract_stages import SECONDS, STAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from extract_write import measure_write
+from bench.extract_write import measure_write
 
 if TYPE_CHECKING:
     import argparse
@@ -131,9 +131,8 @@ def measure_extraction(given: argparse.Namespace) -> dict[str, Any]:
 
 def measure_writers(given: argparse.Namespace) -> dict[str, Any]:
     """Made-up states in files."""
-    from extract_made_up import MadeUpEngine
-
     from aerie_host.extract import writers
+    from bench.extract_made_up import MadeUpEngine
 
     writers.warm_up()
     engine = MadeUpEngine(given.layers, given.step_tokens, given.hidden)

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from judge_bench import cat, forget, parser
 
 from aerie_host.data.samples import Sample
 from aerie_host.folder import sample_file
 from aerie_host.folder.layout import FORMATS, Folder
 from aerie_host.folder.sample_writer import SampleWriter
+from bench.judge_bench import cat, forget, parser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

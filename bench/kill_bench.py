@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from kill_processes import VICTIMS, ended, find, preload, session, start
 
 from aerie_host.folder.layout import Folder
 from aerie_host.shared.digests import sha256_file
+from bench.kill_processes import VICTIMS, ended, find, preload, session, start
 
 LAYERS = [0, 2, 4, 5]
 # How long a run may take, far beyond what it needs; and how long what a kill leaves may take to see that it is alone.

@@ -10,18 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import ansible.module_utils
 from ansible import context
 from ansible.plugins.callback import CallbackBase
 
-CHECKOUT = Path(__file__).resolve().parent.parent
-if str(CHECKOUT) not in sys.path:
-    sys.path.append(str(CHECKOUT))
-if str(CHECKOUT / "module_utils") not in ansible.module_utils.__path__:
-    ansible.module_utils.__path__.append(str(CHECKOUT / "module_utils"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import aerie_paths
 
-from reporting import pages  # noqa: E402
-from reporting import verdict as aerie_report  # noqa: E402  (found only now)
+from reporting import pages
+from reporting import verdict as aerie_report
 
 DOCUMENTATION = r"""
 name: aerie_report
@@ -181,7 +177,7 @@ class CallbackModule(CallbackBase):
     def reports(self) -> Path:
         """Folder of the reports: as configured, else under $AERIE_VAR, else under var/ of the checkout."""
         chosen = self.get_option("reports")
-        return Path(chosen) if chosen else Path(os.environ.get("AERIE_VAR") or CHECKOUT / "var") / "reports"
+        return Path(chosen) if chosen else Path(os.environ.get("AERIE_VAR") or aerie_paths.CHECKOUT / "var") / "reports"
 
 
 def stats_are_good(stats: Any) -> bool:

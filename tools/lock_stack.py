@@ -12,18 +12,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import ansible.module_utils
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ansible.module_utils.__path__.append(str(Path(__file__).resolve().parent.parent / "module_utils"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from aerie_paths import CHECKOUT
 
-from ansible.module_utils.aerie.distributions.versions import release, satisfies  # noqa: E402  (found only now)
-from ansible.module_utils.aerie.environment import comparison  # noqa: E402
-from ansible.module_utils.aerie.environment.wheel_name import NEWEST, file_of, parse_name  # noqa: E402
+from ansible.module_utils.aerie.distributions.versions import release, satisfies
+from ansible.module_utils.aerie.environment import comparison
+from ansible.module_utils.aerie.environment.wheel_name import NEWEST, file_of, parse_name
 
-STACKS = Path(__file__).resolve().parent.parent / "stacks"
+STACKS = CHECKOUT / "stacks"
 DIGEST_LINE = re.compile(r"^# inputs sha256:([0-9a-f]{64})$", re.MULTILINE)
 NEEDS_LINE = re.compile(r"^# needs glibc (\S+), (\S+)$", re.MULTILINE)
 FILE = re.compile(r'(?:url|path) = "([^"]+)".*?sha256 = "([0-9a-f]{64})"')

@@ -11,9 +11,10 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from aerie_paths import CHECKOUT
 
-from tools.mutationkit import ROOT, groups
+from tools.mutationkit import groups
 from tools.mutationkit.bench import HOST_RUNGS, make_bench, sentence
 from tools.mutationkit.mutating import CannotMutateError
 from tools.mutationkit.page import TITLES, write
@@ -30,13 +31,15 @@ MAKERS = {
 def main() -> int:
     """Exit 0 when everything is caught, 1 when something is not, 2 when the bench is not in order."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--environment", type=Path, default=ROOT / "var/ml-env", help="an environment (it is copied)")
+    parser.add_argument(
+        "--environment", type=Path, default=CHECKOUT / "var/ml-env", help="an environment (it is copied)"
+    )
     parser.add_argument("--stack", default="vllm-0.16-cpu")
     parser.add_argument("--work", type=Path, help="where to copy it, on the same filesystem (default: beside it)")
     parser.add_argument("--rungs", default="imports,truth", help="rungs after the audit, or none")
     parser.add_argument("--groups", default=",".join(TITLES), help="what to break; other sections of the page stay")
     parser.add_argument("--only", default="", help="only rows whose name matches this pattern; others of the page stay")
-    parser.add_argument("--output", type=Path, default=ROOT / "docs/mutations.md")
+    parser.add_argument("--output", type=Path, default=CHECKOUT / "docs/mutations.md")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.groups.split(",")) - set(MAKERS))
     if unknown:

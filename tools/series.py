@@ -9,7 +9,8 @@ from pathlib import Path
 
 import yaml
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import aerie_paths  # noqa: F401  (makes the following importable)
 
 from tools.serieskit import ROOT, docs, edit, load
 from tools.serieskit.lint import lint, lint_schema, lint_stack

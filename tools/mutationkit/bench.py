@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from aerie_paths import CHECKOUT, HOST_PROGRAM
+
 from ansible.module_utils.aerie.audit.run import Demand, run
 from ansible.module_utils.aerie.distributions.installed import site_packages_of
 from ansible.module_utils.aerie.distributions.lock import parse
@@ -17,7 +19,7 @@ from ansible.module_utils.aerie.patching import engine, plan
 from ansible.module_utils.aerie.patching.request import Request
 from ansible.module_utils.aerie.patching.series import Series, from_raw, read_directory
 from ansible.module_utils.aerie.patching.store import Store
-from tools.mutationkit import ROOT, mutating
+from tools.mutationkit import mutating
 from tools.mutationkit.preloaded import Preloaded
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ class Bench:
 
     def audit(self, raws: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The failing checks of the audit."""
-        lock = (ROOT / "stacks" / self.stack["lock"]).read_text(encoding="utf-8")
+        lock = (CHECKOUT / "stacks" / self.stack["lock"]).read_text(encoding="utf-8")
         demand = Demand(
             environment=self.environment,
             stack=self.stack["name"],
@@ -124,7 +126,7 @@ class Bench:
     def process(self) -> dict[str, str]:
         """Environment variables of the host program."""
         # Bytecode stays in the copy, whatever the caller's Python is told: the next row starts sooner.
-        ours = {"PYTHONPATH": str(ROOT / "host"), "PYTHONDONTWRITEBYTECODE": ""}
+        ours = {"PYTHONPATH": str(HOST_PROGRAM), "PYTHONDONTWRITEBYTECODE": ""}
         return {**os.environ, **self.stack.get("environment", {}), **ours}
 
 
@@ -154,8 +156,8 @@ def sentence(failed: list[dict[str, Any]], about: str) -> str:
 
 def make_bench(environment: Path, work: Path, name: str, rungs: list[str]) -> Bench:
     """Copy an environment to ``work`` and read the stack ``name`` that it belongs to."""
-    stack = yaml.safe_load((ROOT / f"stacks/{name}.yml").read_text(encoding="utf-8"))
-    raws = [read_directory(ROOT / "files/patches" / series, yaml.safe_load) for series in stack["series"]]
+    stack = yaml.safe_load((CHECKOUT / f"stacks/{name}.yml").read_text(encoding="utf-8"))
+    raws = [read_directory(CHECKOUT / "files/patches" / series, yaml.safe_load) for series in stack["series"]]
     mutating.link_copy(environment, work)
     promised = {symbol: patch.id for raw in raws for patch in from_raw(raw).patches for symbol in patch.imports}
     specs = {

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tools.mutationkit import ROOT, page, properties
+from aerie_paths import CHECKOUT
+
+from tools.mutationkit import page, properties
 from tools.mutationkit.groups import NOT_CAUGHT, UNDECLARED, Row
 from tools.mutationkit.mutating import CannotMutateError
 from tools.mutationkit.properties import Edit, damaged, damages
 
-SERIES = ROOT / "files/patches/speculators-0.3.0"
+SERIES = CHECKOUT / "files/patches/speculators-0.3.0"
 MODULES = {
     module["target"]: SERIES / module["source"]
     for module in yaml.safe_load((SERIES / "series.yml").read_text(encoding="utf-8"))["modules"]
@@ -66,7 +68,7 @@ def test_a_case_that_nobody_knows_is_an_error(tmp_path: Path, monkeypatch: pytes
 
 def test_every_way_to_see_an_undeclared_patch_is_of_a_patch() -> None:
     ways = yaml.safe_load(UNDECLARED.read_text(encoding="utf-8"))
-    files = {path.stem for path in (ROOT / "files/patches").glob("*/*.patch")}
+    files = {path.stem for path in (CHECKOUT / "files/patches").glob("*/*.patch")}
     assert set(ways) <= files
 
 
@@ -97,7 +99,7 @@ def test_a_row_made_anew_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
 
 
 def test_the_page_of_the_checkout_has_every_declared_damage_and_misses_none() -> None:
-    text = (ROOT / "docs/mutations.md").read_text(encoding="utf-8")
+    text = (CHECKOUT / "docs/mutations.md").read_text(encoding="utf-8")
     assert NOT_CAUGHT not in text
     for damage in damages():
         assert f"| {damage.breaks} |  | {damage.damage} | truth |" in text
