@@ -59,6 +59,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.aerie.jobs.host_job import HostJob, HostJobError
 from ansible.module_utils.aerie.jobs.program import missing
 from ansible.module_utils.aerie.module_io import secrets
+from ansible.module_utils.aerie.module_io.variables import as_text
 
 
 def start(module: AnsibleModule, job: HostJob) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def start(module: AnsibleModule, job: HostJob) -> dict[str, Any]:
         given["payload"],
         given["command"],
         given["spec"],
-        given["environment"],
+        as_text(given["environment"]),
         given["plan_timeout"],
         module.check_mode,
     )

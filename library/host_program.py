@@ -43,8 +43,9 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible.module_utils.aerie.jobs.program import command_line, missing, run_environment, run_program
+from ansible.module_utils.aerie.jobs.program import command_line, missing, process_variables, run_program
 from ansible.module_utils.aerie.module_io import secrets
+from ansible.module_utils.aerie.module_io.variables import as_text
 
 
 def main() -> None:
@@ -68,8 +69,8 @@ def main() -> None:
             module.exit_json(changed=False, skipped=True, msg="{} would run: {}".format(given["command"], absent))
         module.fail_json(msg="{}: {}".format(given["command"], absent))
     line = command_line(given["python"], given["payload"], given["command"], "-", module.check_mode)
-    environment = run_environment(given["payload"], given["environment"])
-    document, log = run_program(line, given["spec"], environment, given["timeout"])
+    variables = process_variables(given["payload"], as_text(given["environment"]))
+    document, log = run_program(line, given["spec"], variables, given["timeout"])
     if document.pop("failed", False):
         message = "{}: {}".format(given["command"], document.pop("msg", "no message"))
         module.fail_json(msg=message, stderr=log, **document)

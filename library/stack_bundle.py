@@ -65,6 +65,7 @@ from ansible.module_utils.aerie.environment.network import FetchError
 from ansible.module_utils.aerie.gates.machine import size
 from ansible.module_utils.aerie.module_io import secrets
 from ansible.module_utils.aerie.module_io.result import finish
+from ansible.module_utils.aerie.module_io.variables import as_text
 from ansible.module_utils.aerie.shared.checks import Checks
 
 
@@ -91,7 +92,7 @@ def download(given: dict[str, Any], wanted: str, wheels: Path) -> None:
 
 def variables(given: dict[str, Any]) -> dict[str, str]:
     """The controller's variables, and what the request adds; an authorities' file by each name that is looked for."""
-    added = uv.texts(given["environment"])
+    added = as_text(given["environment"])
     merged = {**os.environ, **added}
     # What the request says wins over all of the controller's, of which pip would heed REQUESTS_CA_BUNDLE first.
     authorities = added.get("PIP_CERT") or added.get("SSL_CERT_FILE")

@@ -89,6 +89,7 @@ from ansible.module_utils.aerie.environment.network import FetchError
 from ansible.module_utils.aerie.environment.places import Places
 from ansible.module_utils.aerie.module_io import secrets
 from ansible.module_utils.aerie.module_io.result import finish
+from ansible.module_utils.aerie.module_io.variables import as_text
 from ansible.module_utils.aerie.shared.checks import Checks
 
 SECTION = "environment"
@@ -231,7 +232,7 @@ def main() -> None:
         keep=given["keep"],
         may_move=given["may_move"],
         replace=given["replace"],
-        environment=uv.texts(given["environment"]),
+        environment=as_text(given["environment"]),
         allowed=given["allowed"],
         bundle=bundle_of(module),
         uv_sha256="" if given["uv"] else given["uv_sha256"] or "",

@@ -42,6 +42,7 @@ from ansible.module_utils.aerie.environment import uv, vllm_wheel
 from ansible.module_utils.aerie.environment.network import FetchError
 from ansible.module_utils.aerie.module_io import secrets
 from ansible.module_utils.aerie.module_io.result import finish
+from ansible.module_utils.aerie.module_io.variables import as_text
 from ansible.module_utils.aerie.shared.checks import Checks
 
 
@@ -56,7 +57,7 @@ def main() -> None:
     )
     given = module.params
     secrets.hide(module, given["environment"], os.environ, *secrets.addresses_of(given["source"]))
-    added = uv.texts(given["environment"])
+    added = as_text(given["environment"])
     try:
         source = vllm_wheel.source_of(given["source"])
         if source is None:

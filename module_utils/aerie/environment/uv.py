@@ -52,11 +52,6 @@ def clean_environment(given: Mapping[str, str], added: Mapping[str, str]) -> dic
     return kept
 
 
-def texts(variables: Mapping[str, object]) -> dict[str, str]:
-    """Variables of an inventory as text; one without a value is not set."""
-    return {name: str(value) for name, value in variables.items() if value is not None}
-
-
 def _is_credential(name: str) -> bool:
     return name.startswith("UV_INDEX_") and name.endswith(("_USERNAME", "_PASSWORD"))
 

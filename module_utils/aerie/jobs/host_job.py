@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.aerie.jobs.program import command_line, run_environment, run_program, tail
+from ansible.module_utils.aerie.jobs.program import command_line, process_variables, run_program, tail
 from ansible.module_utils.aerie.shared.processes import MARKER, end, identity, is_alive, marked
 
 ORPHAN_GRACE = 10
@@ -140,7 +140,7 @@ class HostJob:
         payload: str,
         command: str,
         spec: dict[str, Any],
-        environment: dict[str, Any],
+        environment: dict[str, str],
         plan_timeout: float,
         check: bool,
     ) -> dict[str, Any]:
@@ -168,10 +168,10 @@ class HostJob:
             os.close(lock)
 
     def _plan(
-        self, line: list[str], spec: dict[str, Any], environment: dict[str, Any], timeout: float
+        self, line: list[str], spec: dict[str, Any], environment: dict[str, str], timeout: float
     ) -> dict[str, Any]:
         """Ask the command what it would do; ``finished`` when that is nothing."""
-        plan, log = run_program(line, spec, run_environment(line[1], environment), timeout)
+        plan, log = run_program(line, spec, process_variables(line[1], environment), timeout)
         if plan.pop("failed", False):
             raise HostJobError(str(plan.pop("msg", "no message")), stderr=log, **plan)
         needed = bool(plan.get("changed", True))
@@ -197,7 +197,7 @@ class HostJob:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=run_environment(payload, environment, **self._marks()),
+                env=process_variables(payload, {**environment, **self._marks()}),
                 cwd=str(self.folder),
                 start_new_session=True,
                 pass_fds=(lock,),

@@ -7,9 +7,7 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.aerie.environment.uv import texts
+from typing import Any, Mapping
 
 TAIL_CHARACTERS = 3000
 
@@ -22,12 +20,9 @@ def command_line(python: str, payload: str, command: str, spec: str, check: bool
     return [*line, "--out", out] if out else line
 
 
-def run_environment(payload: str, extra: dict[str, Any], **more: str) -> dict[str, str]:
-    """The environment of a run: ours, the stack's, and the payload importable in child processes too."""
-    environment = {**os.environ, **texts(extra)}
-    environment["PYTHONPATH"] = payload
-    environment.update(more)
-    return environment
+def process_variables(payload: str, added: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a run: ours, those added, and a PYTHONPATH by which child processes find the host program."""
+    return {**os.environ, **added, "PYTHONPATH": payload}
 
 
 def missing(python: str, payload: str) -> str:

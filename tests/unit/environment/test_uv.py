@@ -104,12 +104,6 @@ def test_cache_lies_on_the_filesystem_of_the_environment_unless_told(
     assert folder() == tmp_path / "data" / "uv-cache"
 
 
-def test_a_variable_without_a_value_is_not_set() -> None:
-    assert uv.texts({"HTTPS_PROXY": None, "UV_HTTP_TIMEOUT": 5, "UV_OFFLINE": True, "NO_PROXY": ""}) == {
-        "UV_HTTP_TIMEOUT": "5", "UV_OFFLINE": "True", "NO_PROXY": "",
-    }  # fmt: skip
-
-
 def test_mirrors_of_pip_are_understood_and_python_variables_dropped() -> None:
     kept = uv.clean_environment(
         {"PIP_INDEX_URL": "https://mirror.example/simple", "PYTHONPATH": "/x", "HTTPS_PROXY": "p", "VIRTUAL_ENV": "/v"},

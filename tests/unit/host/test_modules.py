@@ -102,13 +102,14 @@ def test_a_command_that_hangs_is_ended_with_its_log(tmp_path):
     assert log == "so far"
 
 
-def test_a_variable_without_a_value_is_not_set(monkeypatch):
-    from ansible.module_utils.aerie.jobs.program import run_environment
+def test_added_variables_replace_those_of_this_process(monkeypatch):
+    from ansible.module_utils.aerie.jobs.program import process_variables
 
     monkeypatch.setenv("TERM", "dumb")
-    environment = run_environment("/x.pyz", {"VLLM_X": None, "VLLM_Y": 1, "TERM": ""}, MARK="m")
-    assert "VLLM_X" not in environment
-    assert [environment[name] for name in ("VLLM_Y", "TERM", "PYTHONPATH", "MARK")] == ["1", "", "/x.pyz", "m"]
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    variables = process_variables("/x.pyz", {"VLLM_Y": "1", "TERM": ""})
+    assert {**variables, "VLLM_Y": "1", "TERM": "", "PYTHONPATH": "/x.pyz"} == variables
+    assert variables["PATH"] == os.environ["PATH"]
 
 
 def test_a_command_that_dies_without_a_document_says_so(tmp_path):
