@@ -21,7 +21,7 @@ options:
     default: started
   job_dir: {description: Folder of the job (record, lock, log, result), type: path, required: true}
   python: {description: Interpreter of the ML environment, type: path}
-  payload: {description: The host program's zip file, type: path}
+  program: {description: The host program's zip file, type: path}
   command: {description: Name of the command, type: str, default: extract}
   spec: {description: Inputs of the command, type: dict, default: {}}
   environment: {description: Environment variables to add, type: dict, default: {}}
@@ -38,7 +38,7 @@ EXAMPLES = r"""
   host_job:
     job_dir: /root/aerie/jobs/run-1
     python: /root/ml-env/bin/python
-    payload: /root/aerie/aerie_host.pyz
+    program: /root/aerie/aerie_host.pyz
     spec: {model: /models/kimi, output: /root/aerie/hidden_states/run-1}
 """
 
@@ -65,14 +65,14 @@ from ansible.module_utils.aerie.module_io.variables import as_text
 def start(module: AnsibleModule, job: HostJob) -> dict[str, Any]:
     """Start the job when there is work, or find the running one."""
     given = module.params
-    absent = missing(given["python"], given["payload"])
+    absent = missing(given["python"], given["program"])
     if absent and module.check_mode:
         return {"changed": True, "running": False, "finished": False, "msg": f"the job would start: {absent}"}
     if absent:
         raise HostJobError(absent)
     return job.start(
         given["python"],
-        given["payload"],
+        given["program"],
         given["command"],
         given["spec"],
         as_text(given["environment"]),
@@ -88,14 +88,14 @@ def main() -> None:
             "state": {"type": "str", "choices": ["started", "polled", "stopped", "absent"], "default": "started"},
             "job_dir": {"type": "path", "required": True},
             "python": {"type": "path"},
-            "payload": {"type": "path"},
+            "program": {"type": "path"},
             "command": {"type": "str", "default": "extract"},
             "spec": {"type": "dict", "default": {}},
             "environment": {"type": "dict", "default": {}, "no_log": True},
             "wait": {"type": "int", "default": 10},
             "plan_timeout": {"type": "int", "default": 3600},
         },
-        required_if=[("state", "started", ["python", "payload", "spec"])],
+        required_if=[("state", "started", ["python", "program", "spec"])],
         supports_check_mode=True,
     )
     given = module.params

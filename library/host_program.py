@@ -7,13 +7,13 @@ DOCUMENTATION = r"""
 module: host_program
 short_description: Run one command of the host program in the ML environment
 description:
-  - Runs C(python payload command), gives it O(spec) on standard input, and hands on what it reports.
+  - Runs C(python program command), gives it O(spec) on standard input, and hands on what it reports.
   - A failed command shows the end of its log in the message.
   - In check mode the command runs with C(--check) and changes nothing; commands that only read do the same in both
     modes. An environment that is not there yet is no failure then, for an earlier task would have made it.
 options:
   python: {description: Interpreter of the ML environment, type: path, required: true}
-  payload: {description: The host program's zip file, type: path, required: true}
+  program: {description: The host program's zip file, type: path, required: true}
   command: {description: Name of the command, type: str, required: true}
   spec: {description: Inputs of the command, type: dict, required: true}
   environment: {description: Environment variables to add, type: dict, default: {}}
@@ -28,7 +28,7 @@ EXAMPLES = r"""
 - name: Judge the hidden states
   host_program:
     python: /root/ml-env/bin/python
-    payload: /root/aerie/aerie_host.pyz
+    program: /root/aerie/aerie_host.pyz
     command: judge
     spec: {output: /root/aerie/hidden_states/run-1}
 """
@@ -53,7 +53,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "python": {"type": "path", "required": True},
-            "payload": {"type": "path", "required": True},
+            "program": {"type": "path", "required": True},
             "command": {"type": "str", "required": True},
             "spec": {"type": "dict", "required": True},
             "environment": {"type": "dict", "default": {}, "no_log": True},
@@ -63,13 +63,13 @@ def main() -> None:
     )
     given = module.params
     secrets.hide(module, given["environment"], os.environ)
-    absent = missing(given["python"], given["payload"])
+    absent = missing(given["python"], given["program"])
     if absent:
         if module.check_mode:
             module.exit_json(changed=False, skipped=True, msg="{} would run: {}".format(given["command"], absent))
         module.fail_json(msg="{}: {}".format(given["command"], absent))
-    line = command_line(given["python"], given["payload"], given["command"], "-", module.check_mode)
-    variables = process_variables(given["payload"], as_text(given["environment"]))
+    line = command_line(given["python"], given["program"], given["command"], "-", module.check_mode)
+    variables = process_variables(given["program"], as_text(given["environment"]))
     document, log = run_program(line, given["spec"], variables, given["timeout"])
     if document.pop("failed", False):
         message = "{}: {}".format(given["command"], document.pop("msg", "no message"))

@@ -137,7 +137,7 @@ class HostJob:
     def start(
         self,
         python: str,
-        payload: str,
+        program: str,
         command: str,
         spec: dict[str, Any],
         environment: dict[str, str],
@@ -147,7 +147,7 @@ class HostJob:
         """Plan, and start the command when there is work; find it when it already runs."""
         digest = hashlib.sha256(json.dumps([command, spec, environment], sort_keys=True).encode()).hexdigest()
         running = {"changed": False, "running": True, "finished": False, "msg": "the job runs already"}
-        plan_line = command_line(python, payload, command, "-", check=True)
+        plan_line = command_line(python, program, command, "-", check=True)
         if check:
             return running if self._main() else self._plan(plan_line, spec, environment, plan_timeout)
         lock, cleaned = self._take(digest)
@@ -189,15 +189,15 @@ class HostJob:
         if self.log.exists():
             self.log.replace(self.log.with_suffix(".log.1"))
         _write(self.folder / "spec.json", {**spec, "progress": str(self.progress)})
-        python, payload, command = plan_line[:3]
-        line = command_line(python, payload, command, str(self.folder / "spec.json"), False, str(self.result))
+        python, program, command = plan_line[:3]
+        line = command_line(python, program, command, str(self.folder / "spec.json"), False, str(self.result))
         with self.log.open("wb") as log:
             process = subprocess.Popen(
                 line,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=process_variables(payload, {**environment, **self._marks()}),
+                env=process_variables(program, {**environment, **self._marks()}),
                 cwd=str(self.folder),
                 start_new_session=True,
                 pass_fds=(lock,),

@@ -12,20 +12,20 @@ from typing import Any, Mapping
 TAIL_CHARACTERS = 3000
 
 
-def command_line(python: str, payload: str, command: str, spec: str, check: bool, out: str = "") -> list[str]:
+def command_line(python: str, program: str, command: str, spec: str, check: bool, out: str = "") -> list[str]:
     """The argument list of one run."""
-    line = [python, payload, command, "--spec", spec]
+    line = [python, program, command, "--spec", spec]
     if check:
         line.append("--check")
     return [*line, "--out", out] if out else line
 
 
-def process_variables(payload: str, added: Mapping[str, str]) -> dict[str, str]:
+def process_variables(program: str, added: Mapping[str, str]) -> dict[str, str]:
     """The variables of a run: ours, those added, and a PYTHONPATH by which child processes find the host program."""
-    return {**os.environ, **added, "PYTHONPATH": payload}
+    return {**os.environ, **added, "PYTHONPATH": program}
 
 
-def missing(python: str, payload: str) -> str:
+def missing(python: str, program: str) -> str:
     """What is not there of the two files that a run needs; empty when both are."""
     if Path(python).is_symlink() and not os.access(python, os.X_OK):
         # Told apart from an absent one, because a user who may not reach it shall not build it again.
@@ -33,8 +33,8 @@ def missing(python: str, payload: str) -> str:
         return f"{text}: run as the user that provisioned it (ansible_become_user), or provision again"
     if not os.access(python, os.X_OK):
         return f"{python} is not there or cannot be run: provision the environment first (--tags provision)"
-    if not Path(payload).is_file():
-        return f"{payload} is not there: the host program has not been copied (--tags extract does it)"
+    if not Path(program).is_file():
+        return f"{program} is not there: the host program has not been copied (--tags extract does it)"
     return ""
 
 

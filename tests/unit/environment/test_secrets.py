@@ -114,7 +114,7 @@ def test_no_password_is_told_by_a_play_that_fails_at_any_verbosity(tmp_path: Pat
             "path": str(tmp_path / "usb"), "stack": "tiny", "lock": given["lock"], "glibc": "2.28",
             "python": "3.12", "machine": platform.machine(), "environment": reach,
         }  # fmt: skip
-        program = {"python": "/nowhere", "payload": "/nowhere", "environment": reach}
+        program = {"python": "/nowhere", "program": "/nowhere", "environment": reach}
         tasks: list[dict[str, Any]] = [
             {"uv_environment": given},
             {"uv_environment": {**given, "wheel": wheel}},

@@ -15,8 +15,8 @@ import pytest
 from ansible.module_utils.aerie.jobs.host_job import HostJob, HostJobError
 from ansible.module_utils.aerie.shared import processes
 
-# A payload with the same command line as ours whose work is to wait: what is tested is the keeping of the job.
-PAYLOAD = """
+# A program with the same command line as ours whose work is to wait: what is tested is the keeping of the job.
+PROGRAM = """
 import argparse, json, os, pathlib, signal, subprocess, sys, time
 parser = argparse.ArgumentParser()
 parser.add_argument("command"); parser.add_argument("--spec"); parser.add_argument("--out")
@@ -43,9 +43,9 @@ answer({"failed": bool(spec.get("fails")), "msg": "done", "changed": True, "aeri
 
 
 @pytest.fixture
-def payload(tmp_path):
-    path = tmp_path / "payload.py"
-    path.write_text(PAYLOAD)
+def program(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
     return str(path)
 
 
@@ -56,8 +56,8 @@ def job(tmp_path):
     processes.end(processes.marked(made.marker), 0)
 
 
-def start(job, payload, check=False, **spec):
-    return job.start(sys.executable, payload, "extract", spec, {"GREETING": "hello"}, 30, check)
+def start(job, program, check=False, **spec):
+    return job.start(sys.executable, program, "extract", spec, {"GREETING": "hello"}, 30, check)
 
 
 def wait_for(condition):
@@ -67,8 +67,8 @@ def wait_for(condition):
         time.sleep(0.05)
 
 
-def test_a_job_runs_to_its_end_and_gives_its_result(job, payload):
-    started = start(job, payload, seconds=0)
+def test_a_job_runs_to_its_end_and_gives_its_result(job, program):
+    started = start(job, program, seconds=0)
     assert (started["changed"], started["running"], started["finished"]) == (True, True, False)
     assert "aerie" not in started
     ended = job.poll(20)
@@ -77,60 +77,60 @@ def test_a_job_runs_to_its_end_and_gives_its_result(job, payload):
     assert ended["changed"] is False
 
 
-def test_nothing_to_do_starts_nothing(job, payload):
-    result = start(job, payload, done=True)
+def test_nothing_to_do_starts_nothing(job, program):
+    result = start(job, program, done=True)
     assert (result["changed"], result["running"], result["finished"]) == (False, False, True)
     assert not job.record.exists()
 
 
-def test_check_mode_leaves_no_trace(job, payload):
-    result = start(job, payload, check=True)
+def test_check_mode_leaves_no_trace(job, program):
+    result = start(job, program, check=True)
     assert (result["changed"], result["running"]) == (True, False)
     assert not job.folder.exists()
 
 
-def test_a_plan_that_fails_starts_nothing_and_shows_its_log(job, payload):
+def test_a_plan_that_fails_starts_nothing_and_shows_its_log(job, program):
     with pytest.raises(HostJobError, match="planned badly") as caught:
-        start(job, payload, plan_fails=True)
+        start(job, program, plan_fails=True)
     assert "the plan's log" in caught.value.result["stderr"]
     assert not job.record.exists()
 
 
-def test_started_again_the_running_job_is_found(job, payload):
-    start(job, payload, seconds=600)
+def test_started_again_the_running_job_is_found(job, program):
+    start(job, program, seconds=600)
     first = json.loads(job.record.read_text())
     # Another connection: nothing but the folder is shared.
     again = HostJob(str(job.folder))
-    result = start(again, payload, seconds=600)
+    result = start(again, program, seconds=600)
     assert (result["changed"], result["running"]) == (False, True)
     assert json.loads(job.record.read_text()) == first
     wait_for(job.progress.exists)
     polled = again.poll(0)
     assert (polled["finished"], polled["progress"]) == (False, {"samples": 1, "total": 2})
     with pytest.raises(HostJobError, match="other inputs"):
-        start(again, payload, seconds=601)
+        start(again, program, seconds=601)
 
 
-def test_the_job_is_in_a_session_of_its_own_and_carries_marker_and_environment(job, payload):
-    start(job, payload, seconds=600)
+def test_the_job_is_in_a_session_of_its_own_and_carries_marker_and_environment(job, program):
+    start(job, program, seconds=600)
     pid = json.loads(job.record.read_text())["process"]["pid"]
     assert os.getsid(pid) == pid
     # Empty for an instant, while the process becomes the job's program.
     wait_for(Path(f"/proc/{pid}/environ").read_bytes)
     environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    assert {b"GREETING=hello", f"AERIE_JOB={job.folder}".encode(), f"PYTHONPATH={payload}".encode()} <= set(environment)
+    assert {b"GREETING=hello", f"AERIE_JOB={job.folder}".encode(), f"PYTHONPATH={program}".encode()} <= set(environment)
 
 
-def test_a_failed_job_fails_with_the_end_of_its_log(job, payload):
-    start(job, payload, fails=True)
+def test_a_failed_job_fails_with_the_end_of_its_log(job, program):
+    start(job, program, fails=True)
     with pytest.raises(HostJobError, match="done") as caught:
         job.poll(20)
     assert "working" in caught.value.result["stderr"]
     assert caught.value.result["aerie"] == {"section": "extraction"}
 
 
-def test_a_killed_job_is_told_from_a_finished_one_and_can_start_again(job, payload):
-    start(job, payload, seconds=600)
+def test_a_killed_job_is_told_from_a_finished_one_and_can_start_again(job, program):
+    start(job, program, seconds=600)
     wait_for(lambda: b"working" in job.log.read_bytes())
     # Whoever waits in vain is told what the job said last.
     assert job.poll(0)["msg"].endswith("Its log ends: working")
@@ -141,28 +141,28 @@ def test_a_killed_job_is_told_from_a_finished_one_and_can_start_again(job, paylo
     job.progress.write_text(json.dumps({"phase": "failed"}))
     with pytest.raises(HostJobError, match=r"ended without a result: it gave up\. Running"):
         job.poll(20)
-    assert start(job, payload, seconds=0)["running"]
+    assert start(job, program, seconds=0)["running"]
     assert job.poll(20)["finished"]
 
 
 @pytest.mark.parametrize("session", ["same session", "own session"])
-def test_workers_of_a_killed_job_are_ended_before_the_next_start(job, payload, session):
-    start(job, payload, seconds=600, worker=session)
+def test_workers_of_a_killed_job_are_ended_before_the_next_start(job, program, session):
+    start(job, program, seconds=600, worker=session)
     main = json.loads(job.record.read_text())["process"]["pid"]
     wait_for(lambda: len(processes.marked(job.marker)) == 2)
     os.kill(main, signal.SIGKILL)
     wait_for(lambda: processes.start_time(main) is None)
     orphans = processes.marked(job.marker)
     assert len(orphans) == 1
-    result = start(job, payload, seconds=0)
+    result = start(job, program, seconds=0)
     assert (result["orphans_ended"], result["running"]) == (1, True)
     assert not any(processes.is_alive(orphan) for orphan in orphans)
 
 
-def test_stop_ends_the_job_and_its_workers_and_no_other_process(job, payload):
+def test_stop_ends_the_job_and_its_workers_and_no_other_process(job, program):
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
-        start(job, payload, seconds=600, worker="own session")
+        start(job, program, seconds=600, worker="own session")
         wait_for(lambda: len(processes.marked(job.marker)) == 2)
         planned = job.stop(5, check=True, remove=False)
         assert planned["changed"]
@@ -178,8 +178,8 @@ def test_stop_ends_the_job_and_its_workers_and_no_other_process(job, payload):
         bystander.wait()
 
 
-def test_a_recycled_pid_is_not_taken_for_the_job(job, payload):
-    start(job, payload, seconds=0)
+def test_a_recycled_pid_is_not_taken_for_the_job(job, program):
+    start(job, program, seconds=0)
     job.poll(20)
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
@@ -202,9 +202,9 @@ def test_polling_what_was_never_started_says_so(job):
         job.poll(0)
 
 
-def test_the_log_of_the_run_before_is_kept(job, payload):
+def test_the_log_of_the_run_before_is_kept(job, program):
     for _ in range(2):
-        start(job, payload, seconds=0)
+        start(job, program, seconds=0)
         job.poll(20)
     assert job.log.with_suffix(".log.1").exists()
 

@@ -15,7 +15,7 @@ from ansible.module_utils.aerie.shared import processes
 
 ROOT = Path(__file__).resolve().parents[3]
 # A host program that plans work and then works for a minute.
-PAYLOAD = """
+PROGRAM = """
 import json, sys, time
 if "--check" in sys.argv:
     print(json.dumps({"changed": True, "msg": "plan"}))
@@ -26,7 +26,7 @@ else:
 
 @pytest.mark.slow
 def test_br46c_a_job_that_outlives_the_limit_runs_on_and_is_found_again(tmp_path: Path) -> None:
-    (tmp_path / "aerie_host.pyz").write_text(PAYLOAD)
+    (tmp_path / "aerie_host.pyz").write_text(PROGRAM)
     values = {
         "hidden_states_environment_path": str(Path(sys.executable).parent.parent), "hidden_states_home": str(tmp_path),
         "hidden_states_model_path": "/x", "hidden_states_data_path": "/x", "hidden_states_layer_ids": [1],

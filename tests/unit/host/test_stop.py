@@ -12,7 +12,7 @@ import pytest
 
 from ansible.module_utils.aerie.jobs.host_job import HostJob
 from ansible.module_utils.aerie.shared import processes
-from tests.unit.host.test_jobs import PAYLOAD, wait_for
+from tests.unit.host.test_jobs import PROGRAM, wait_for
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -20,10 +20,10 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture
 def job(tmp_path):
     """A job as the local inventory names it, with a worker in a session of its own."""
-    payload = tmp_path / "payload.py"
-    payload.write_text(PAYLOAD)
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
     made = HostJob(str(tmp_path / "jobs/demo"))
-    made.start(sys.executable, str(payload), "extract", {"seconds": 600, "worker": "own session"}, {}, 30, False)
+    made.start(sys.executable, str(program), "extract", {"seconds": 600, "worker": "own session"}, {}, 30, False)
     wait_for(lambda: len(processes.marked(made.marker)) == 2)
     yield made
     processes.end(processes.marked(made.marker), 0)

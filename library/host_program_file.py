@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: host_payload
+module: host_program_file
 short_description: Copy the host program to the target as one file
 description:
   - Packs the Python files under O(source) on the controller into one zip file that Python can run, always the same
@@ -21,7 +21,7 @@ author: [Aerie contributors]
 
 EXAMPLES = r"""
 - name: Copy the host program
-  host_payload:
+  host_program_file:
     source: "{{ playbook_dir }}/../host"
     dest: /root/aerie/aerie_host.pyz
 """

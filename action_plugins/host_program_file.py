@@ -24,7 +24,7 @@ def pack(source: Path) -> bytes:
     """
     names = sorted(path.relative_to(source).as_posix() for path in source.rglob("*.py"))
     if "__main__.py" not in names:
-        raise AnsibleActionFail(f"host_payload: {source} has no __main__.py: it is not the host program")
+        raise AnsibleActionFail(f"host_program_file: {source} has no __main__.py: it is not the host program")
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as packed:
         for name in names:
@@ -36,7 +36,7 @@ def pack(source: Path) -> bytes:
 
 
 class ActionModule(ActionBase):
-    """The controller's half of ``host_payload``."""
+    """The controller's half of ``host_program_file``."""
 
     TRANSFERS_FILES = False
 
@@ -46,9 +46,9 @@ class ActionModule(ActionBase):
         arguments = dict(self._task.args)
         source = Path(str(arguments.get("source", "")))
         if not source.is_absolute():
-            raise AnsibleActionFail(f"host_payload: source is {source}, wanted an absolute path on the controller")
+            raise AnsibleActionFail(f"host_program_file: source is {source}, wanted an absolute path on the controller")
         arguments["content"] = base64.b64encode(zlib.compress(pack(source))).decode()
-        module_result = self._execute_module(module_name="host_payload", module_args=arguments, task_vars=task_vars)
+        module_result = self._execute_module("host_program_file", arguments, task_vars=task_vars)
         # The bytes are no information for a reader of the log.
         module_result.get("invocation", {}).get("module_args", {}).pop("content", None)
         result.update(module_result)
