@@ -23,7 +23,7 @@ NAMES = ("driver", "compute capability", "number of GPUs", "GPU memory", "GPU me
          "CUDA compiler", "C compiler")  # fmt: skip
 # What the engine needs beside the weights: CUDA context, activations, a small KV cache.
 BESIDE_WEIGHTS = 4_000_000_000
-ALLOW = "gpu_host_end_leftovers: true"
+ALLOW = "host_gates_end_leftovers: true"
 # CUDA_VISIBLE_DEVICES is not set: the job is shown every GPU. CUDA itself takes "all" for none.
 UNSET = "unset"
 # Seconds that a left-over worker has to let go of its GPU before it is killed.

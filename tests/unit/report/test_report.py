@@ -113,7 +113,7 @@ def test_the_ten_second_reading_says_what_failed_and_how_to_mend_it() -> None:
             section("tensors", check("t"), largest_difference=0.0123),
             section("gates", bad),
         ),
-        away=host(unreachable=True, failures=[{"task": "gpu_host : gates", "message": "no route"}]),
+        away=host(unreachable=True, failures=[{"task": "host_gates : gates", "message": "no route"}]),
     )
     text = "\n".join(report.render(made, "/r/report.json"))
     for part in (
