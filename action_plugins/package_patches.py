@@ -58,7 +58,7 @@ class ActionModule(ActionBase):
                 "wanted": "a series that keeps the schema",
             }
             check["remedy"] = "mend the series; tools/series.py lint shows all faults"
-            aerie = {"section": "patches", "checks": [check], "data": {}}
+            aerie = {"section": "patch", "checks": [check], "data": {}}
             result.update(failed=True, changed=False, msg=f"{error}. Remedy: {check['remedy']}", aerie=aerie)
             return result
         module_result = self._execute_module(module_name="package_patches", module_args=arguments, task_vars=task_vars)

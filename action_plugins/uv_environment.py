@@ -46,7 +46,7 @@ def answer(status: str, found: str, wanted: str, remedy: str, changed: bool = Fa
     check = {"name": "vLLM wheel", "status": status, "found": found, "wanted": wanted, "remedy": remedy}
     failed = {"failed": True} if status == "fail" else {}
     message = f"{found}; wanted {wanted}" + (f". Remedy: {remedy}" if remedy else "")
-    aerie = {"section": "environment", "checks": [check], "data": {}}
+    aerie = {"section": "provision", "checks": [check], "data": {}}
     return {**failed, "changed": changed, "msg": message, "aerie": aerie}
 
 

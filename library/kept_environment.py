@@ -41,7 +41,7 @@ from ansible.module_utils.aerie.environment.places import Places
 from ansible.module_utils.aerie.module_io.result import finish
 from ansible.module_utils.aerie.shared.checks import Checks
 
-SECTION = "environment"
+SECTION = "provision"
 
 
 def main() -> None:

@@ -86,7 +86,7 @@ probes:
   type: dict
   returned: always
 aerie:
-  description: The section C(patches) of the report, with the digests of every file.
+  description: The section C(patch) of the report, with the digests of every file.
   type: dict
   returned: always
 """
@@ -137,9 +137,9 @@ def main() -> None:
     if module._diff:  # noqa: SLF001  (Ansible's documented way to ask)
         extra["diff"] = result.diffs
     if result.drift:
-        aerie = {"section": "patches", "checks": result.checks.as_list(), "data": result.data}
+        aerie = {"section": "patch", "checks": result.checks.as_list(), "data": result.data}
         module.fail_json(msg=f"{failure_message(result.checks)}\n{result.drift}", changed=False, aerie=aerie, **extra)
-    finish(module, "patches", result.checks, result.changed, result.data, **extra)
+    finish(module, "patch", result.checks, result.changed, result.data, **extra)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ RETURN = r"""
 lines: {description: 'One line for each grep probe: pattern, file, line numbers', type: list, returned: always}
 failures: {description: 'The failing checks, one line each', type: list, returned: always}
 stderr: {description: All that the interpreter wrote while importing, type: str, returned: always}
-aerie: {description: The section C(patches) of the report, type: dict, returned: always}
+aerie: {description: The section C(patch) of the report, type: dict, returned: always}
 """
 
 from pathlib import Path
@@ -85,13 +85,13 @@ def main() -> None:
         checks.add("environment", "fail", error, "an environment that can be judged", error.remedy)
     failures = [f"{check.name}: found {check.found}, wanted {check.wanted}" for check in checks.failed]
     shown = {"lines": lines, "stderr": errors, "failures": failures}
-    aerie = {"section": "patches", "checks": checks.as_list(), "data": {}}
+    aerie = {"section": "patch", "checks": checks.as_list(), "data": {}}
     if given["report_only"] and len(checks):
         module.exit_json(changed=False, aerie=aerie, **shown)
     if checks.failed and errors:
         message = f"{failure_message(checks)}\nstderr of the interpreter:\n{errors}"
         module.fail_json(msg=message, aerie=aerie, **shown)
-    finish(module, "patches", checks, False, {}, **shown)
+    finish(module, "patch", checks, False, {}, **shown)
 
 
 if __name__ == "__main__":

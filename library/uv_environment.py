@@ -92,7 +92,7 @@ from ansible.module_utils.aerie.module_io.result import finish
 from ansible.module_utils.aerie.module_io.variables import as_text
 from ansible.module_utils.aerie.shared.checks import Checks
 
-SECTION = "environment"
+SECTION = "provision"
 NETWORK = "see what uv said; mirrors, proxies and certificates go into ml_env_uv_environment"
 
 

@@ -67,7 +67,7 @@ def main() -> None:
     except FetchError as error:
         checks = Checks()
         checks.add("vLLM wheel", "fail", error.found, error.wanted, error.remedy)
-        finish(module, "environment", checks, False, {})
+        finish(module, "provision", checks, False, {})
         return
     except OSError as error:
         module.fail_json(msg=f"vllm_wheel: {error}")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from reporting import junit, plots
+from reporting import junit, plots, schema1
+from reporting.verdict import USAGE_SECTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,24 +22,22 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 HERE = Path(__file__).resolve().parent
-# The order of the ladder, and what each rung is for.
-RUNGS = {
-    "inventory": "what was asked for",
-    "gates": "may the host be used",
-    "environment": "pinned environment",
-    "patches": "patch series",
+# The stages in the order in which they run, and what each is about.
+STAGES = {
+    "inventory": "the request",
+    "gates": "is the host fit",
+    "provision": "pinned environment",
+    "patch": "patch series",
     "audit": "proof without imports",
     "imports": "proof by imports",
     "truth": "equality with Transformers",
-    "extraction": "hidden states",
-    "tensors": "what was written",
-    "readiness": "what training reads",
+    "extract": "hidden states",
+    "judge": "the files that were written",
+    "ready": "what training reads",
 }
 STATUS_ORDER = {"fail": 0, "warn": 1, "pass": 2, "n/a": 3}
 FACTS = ("stack", "python", "device", "model", "output")
 SLOWEST = 12
-# A request that was fit to run is no rung of the ladder.
-USAGE_SECTION = "inventory"
 LEGEND = [("one", "median row"), ("two", "worst row"), ("bound", "bound")]
 
 
@@ -51,8 +50,8 @@ def view(report: dict[str, Any]) -> dict[str, Any]:
     """What the template shows: the report with sections in the ladder's order, counts and plots."""
     hosts = []
     for name, host in report["hosts"].items():
-        order = [*[one for one in RUNGS if one in host["sections"]]]
-        order += [one for one in host["sections"] if one not in RUNGS]
+        order = [*[one for one in STAGES if one in host["sections"]]]
+        order += [one for one in host["sections"] if one not in STAGES]
         sections = [_section(one, host["sections"][one], host.get("tasks") or []) for one in order]
         sections = [one for one in sections if one["name"] != USAGE_SECTION or one["status"] == "fail"]
         hosts.append({**host, "name": name, "sections": sections, **_host(host, sections)})
@@ -68,7 +67,7 @@ def _headline(report: dict[str, Any], hosts: list[dict[str, Any]]) -> str:
     away = f"not reached: {unreachable}" if unreachable else ""
     if failed:
         rungs = {one["name"] for host in hosts for one in host["sections"] if one["counts"]["fail"]}
-        names = ", ".join(one for one in [*RUNGS, *sorted(rungs - set(RUNGS))] if one in rungs)
+        names = ", ".join(one for one in [*STAGES, *sorted(rungs - set(STAGES))] if one in rungs)
         where = ", ".join(host["name"] for host in hosts if host["failed"])
         return f"{failed} of {checks:,} checks failed, in {names} on {where}" + (f"; {away}" if away else "")
     if away:
@@ -93,7 +92,7 @@ def _section(name: str, section: dict[str, Any], tasks: list[dict[str, Any]]) ->
     # A task that brings several sections counts for the first of them.
     seconds = sum(float(task["seconds"]) for task in tasks if task["sections"][:1] == [name])
     return {
-        "name": name, "says": RUNGS.get(name, ""), "status": status_of(checks), "checks": checks, "counts": counts,
+        "name": name, "says": STAGES.get(name, ""), "status": status_of(checks), "checks": checks, "counts": counts,
         "longest": longest, "summary": section["data"].get("summary", ""), "seconds": seconds,
         "warnings": section["data"].get("warnings") or [], "log": str(section["data"].get("log") or ""),
         "data": section["data"],
@@ -144,15 +143,15 @@ def _todo(failed: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _figures(sections: dict[str, Any]) -> list[dict[str, Any]]:
     """The plots for which the report has numbers. A section that gives them wrongly loses the plot, not the page."""
-    tensors = sections.get("tensors", {}).get("data", {})
-    lengths = tensors.get("lengths") or {}
-    points = sections.get("extraction", {}).get("data", {}).get("throughput") or []
+    judged = sections.get("judge", {}).get("data", {})
+    lengths = judged.get("lengths") or {}
+    points = sections.get("extract", {}).get("data", {}).get("throughput") or []
     wanted: list[tuple[str, str, object, Callable[[], Markup]]] = [
         (
             "Norm and spread per layer",
             "mean norm of a row, and the spread of that norm",
-            tensors.get("statistics"),
-            lambda: plots.norms(tensors["statistics"]),
+            judged.get("statistics"),
+            lambda: plots.norms(judged["statistics"]),
         ),
         (
             "Samples by length",
@@ -177,9 +176,9 @@ def _figures(sections: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _references(sections: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]], list[tuple[str, str]]]]:
     """Title, numbers per layer and legend of every comparison with Transformers."""
-    tensors = sections.get("tensors", {}).get("data", {}).get("reference") or {}
-    if tensors.get("layers"):
-        yield "Difference from the reference per layer", tensors["layers"], LEGEND
+    reference = sections.get("judge", {}).get("data", {}).get("reference") or {}
+    if reference.get("layers"):
+        yield "Difference from the reference per layer", reference["layers"], LEGEND
     for one in sections.get("truth", {}).get("data", {}).get("reports") or []:
         if one.get("layers"):
             more = f", tensor parallel {one['tensor_parallel_size']}" if one.get("tensor_parallel_size", 1) != 1 else ""
@@ -196,14 +195,14 @@ def _figure(title: str, says: str, draw: Callable[[], Markup], legend: list[tupl
 
 def _numbers(sections: dict[str, Any]) -> list[tuple[str, str]]:
     """The few numbers that a reader looks for first."""
-    extraction = sections.get("extraction", {}).get("data", {})
-    tensors = sections.get("tensors", {}).get("data", {})
+    extracted = sections.get("extract", {}).get("data", {})
+    judged = sections.get("judge", {}).get("data", {})
     found = []
     for label, value, form in (
-        ("samples", tensors.get("samples", extraction.get("samples")), "{:,}"),
-        ("tokens", tensors.get("tokens", extraction.get("tokens")), "{:,}"),
-        ("tokens/s", extraction.get("tokens_per_s"), "{:,.0f}"),
-        ("largest median difference", tensors.get("largest_difference"), "{:.2%}"),
+        ("samples", judged.get("samples", extracted.get("samples")), "{:,}"),
+        ("tokens", judged.get("tokens", extracted.get("tokens")), "{:,}"),
+        ("tokens/s", extracted.get("tokens_per_s"), "{:,.0f}"),
+        ("largest median difference", judged.get("largest_difference"), "{:.2%}"),
     ):
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             found.append((label, form.format(value)))
@@ -257,6 +256,6 @@ if __name__ == "__main__":  # python -m reporting.pages var/reports/latest/repor
     arguments.add_argument("report", type=Path, help="a report.json; its pages are written beside it")
     source = arguments.parse_args().report
     try:
-        print(*write(json.loads(source.read_text(encoding="utf-8")), source.parent), sep="\n")
+        print(*write(schema1.current(json.loads(source.read_text(encoding="utf-8"))), source.parent), sep="\n")
     except (OSError, ValueError) as error:
         sys.exit(f"{source}: {error}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA = 1
+SCHEMA = 2
 PASS, FAIL, COULD_NOT_RUN = "pass", "fail", "could not run"
 EXIT_CODES = {PASS: 0, FAIL: 1, COULD_NOT_RUN: 2}
 # A failing check in this section means that the run was asked for something that does not exist.
@@ -260,7 +260,7 @@ def summary_of(section: str, data: dict[str, Any]) -> str:
     if data.get("summary"):
         return str(data["summary"])
     parts = []
-    if section == "patches" and data.get("patches"):
+    if section == "patch" and data.get("patches"):
         states: dict[str, int] = {}
         for patch in data["patches"]:
             state = str(patch.get("state"))

@@ -39,7 +39,7 @@ class Judged:
         self.code = done.returncode
         host = json.loads(done.stdout)["hosts"]["local"]
         self.message = " ".join(failure["message"] for failure in host["failures"])
-        self.checks = {check["name"]: check for check in host["sections"].get("tensors", {"checks": []})["checks"]}
+        self.checks = {check["name"]: check for check in host["sections"].get("judge", {"checks": []})["checks"]}
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ def test_drift_is_gone_and_every_patch_is_applied(host: Any) -> None:
         patch["state"]
         for path in reports
         for one in json.loads(path.read_text())["hosts"].values()
-        for patch in one["sections"].get("patches", {}).get("data", {}).get("patches", [])
+        for patch in one["sections"].get("patch", {}).get("data", {}).get("patches", [])
     ]
     assert states
     assert states[-1] == "applied"
@@ -64,12 +64,12 @@ def test_the_second_run_extracted_nothing(host: Any) -> None:
     manifest = STATES / "manifest.json"
     assert host.file(str(manifest)).exists
     runs = [json.loads(p.read_text()) for p in sorted((VAR / "reports").glob("2*/report.json"))]
-    extractions = [r["hosts"]["local"]["sections"].get("extraction") for r in runs if "local" in r["hosts"]]
+    extractions = [r["hosts"]["local"]["sections"].get("extract") for r in runs if "local" in r["hosts"]]
     assert "nothing to extract" in str([e for e in extractions if e][-1]["data"]["summary"])
 
 
 def test_report_says_pass() -> None:
     runs = [json.loads(p.read_text()) for p in sorted((VAR / "reports").glob("2*/report.json"))]
-    whole = [r for r in runs if "readiness" in r["hosts"].get("local", {}).get("sections", {})]
+    whole = [r for r in runs if "ready" in r["hosts"].get("local", {}).get("sections", {})]
     assert [r["verdict"] for r in whole] == ["pass", "pass"]
     assert all(r["counts"]["checks"] > 50 for r in whole)

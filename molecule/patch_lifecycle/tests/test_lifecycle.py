@@ -38,7 +38,7 @@ class Run:
 
     @property
     def states(self) -> dict[str, str]:
-        section = self.report["hosts"]["local"]["sections"]["patches"]  # type: ignore[index]
+        section = self.report["hosts"]["local"]["sections"]["patch"]  # type: ignore[index]
         return {entry["id"]: entry["state"] for entry in section["data"]["patches"]}
 
 

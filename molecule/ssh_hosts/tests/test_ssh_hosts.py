@@ -98,8 +98,8 @@ def test_one_host_is_as_wanted_though_two_are_not(converged: list[dict[str, Any]
         "converging": "pass", "unreachable": "could not run", "full_disk": "fail",
     }  # fmt: skip
     sections = first["hosts"]["converging"]["sections"]
-    assert {"gates", "environment", "patches", "audit", "imports"} <= set(sections)
-    assert {one["state"] for one in sections["patches"]["data"]["patches"]} == {"applied"}
+    assert {"gates", "provision", "patch", "audit", "imports"} <= set(sections)
+    assert {one["state"] for one in sections["patch"]["data"]["patches"]} == {"applied"}
     assert (first["hosts"]["converging"]["changed"] > 0, second["counts"]["changed"]) == (True, 0)
 
 
@@ -237,6 +237,6 @@ def test_the_job_is_found_by_another_home_and_ends_once(
     assert json.loads(good.file(f"{JOB}/job.json").content_string) == record
     assert not good.file(f"{JOB}/job.log.1").exists
     for one in (first_run, second_run):
-        assert one.report["hosts"]["converging"]["sections"]["tensors"]["checks"]
+        assert one.report["hosts"]["converging"]["sections"]["judge"]["checks"]
     assert good.check_output("ls /srv/aerie/hidden_states/tiny/data_*.pt | wc -l") == "40"
     assert run("--tags=extract", "--limit=converging").report["counts"]["changed"] == 0

@@ -138,7 +138,7 @@ def test_the_playbook_names_those_kept_and_goes_back(three: list[str], tmp_path:
     assert done.returncode == 0, done.stdout
     assert "1.1" in version(tmp_path)
     report = json.loads((tmp_path / "reports" / "latest" / "report.json").read_text())
-    section = report["hosts"]["h"]["sections"]["environment"]
+    section = report["hosts"]["h"]["sections"]["provision"]
     assert [one["name"] for one in section["data"]["kept"]] == three[::-1]
     assert section["data"]["moves"]["changed"] == ["alpha 1.2 -> 1.1"]
     # A name alone does not say what to roll back: the patches stay as they are.

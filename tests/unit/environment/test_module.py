@@ -49,7 +49,7 @@ def play(tmp_path: Path, wheels: Wheels, lock_text: str) -> Play:
 
 def section(tmp_path: Path) -> dict[str, Any]:
     report = json.loads((tmp_path / "reports" / "latest" / "report.json").read_text())
-    value: dict[str, Any] = report["hosts"]["h"]["sections"]["environment"]
+    value: dict[str, Any] = report["hosts"]["h"]["sections"]["provision"]
     return value
 
 

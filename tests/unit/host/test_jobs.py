@@ -30,14 +30,14 @@ def answer(document, code=0):
 if given.check:
     if spec.get("plan_fails"):
         print("the plan's log", file=sys.stderr); answer({"failed": True, "msg": "planned badly"}, 1)
-    answer({"changed": not spec.get("done"), "msg": "plan", "aerie": {"section": "extraction"}})
+    answer({"changed": not spec.get("done"), "msg": "plan", "aerie": {"section": "extract"}})
 if spec.get("worker"):
     script = "import os,time; print('worker', os.getpid(), flush=True); time.sleep(600)"
     subprocess.Popen([sys.executable, "-c", script], start_new_session=spec["worker"] == "own session")
 pathlib.Path(spec["progress"]).write_text(json.dumps({"samples": 1, "total": 2}))
 print("working", flush=True)
 time.sleep(spec.get("seconds", 0))
-answer({"failed": bool(spec.get("fails")), "msg": "done", "changed": True, "aerie": {"section": "extraction"}},
+answer({"failed": bool(spec.get("fails")), "msg": "done", "changed": True, "aerie": {"section": "extract"}},
        int(bool(spec.get("fails"))))
 """
 
@@ -72,7 +72,7 @@ def test_a_job_runs_to_its_end_and_gives_its_result(job, program):
     assert (started["changed"], started["running"], started["finished"]) == (True, True, False)
     assert "aerie" not in started
     ended = job.poll(20)
-    assert (ended["finished"], ended["msg"], ended["aerie"]) == (True, "done", {"section": "extraction"})
+    assert (ended["finished"], ended["msg"], ended["aerie"]) == (True, "done", {"section": "extract"})
     assert ended["progress"] == {"samples": 1, "total": 2}
     assert ended["changed"] is False
 
@@ -126,7 +126,7 @@ def test_a_failed_job_fails_with_the_end_of_its_log(job, program):
     with pytest.raises(HostJobError, match="done") as caught:
         job.poll(20)
     assert "working" in caught.value.result["stderr"]
-    assert caught.value.result["aerie"] == {"section": "extraction"}
+    assert caught.value.result["aerie"] == {"section": "extract"}
 
 
 def test_a_killed_job_is_told_from_a_finished_one_and_can_start_again(job, program):

@@ -53,8 +53,8 @@ def test_the_tag_stop_ends_the_job_and_nothing_else_is_done(tmp_path, job, comma
     assert processes.marked(job.marker) == []
     report = json.loads((tmp_path / "reports/latest/report.json").read_text())
     assert report["verdict"] == "pass"
-    assert set(report["hosts"]["local"]["sections"]) <= {"inventory", "extraction"}
-    assert "ended processes" in report["hosts"]["local"]["sections"]["extraction"]["data"]["summary"]
+    assert set(report["hosts"]["local"]["sections"]) <= {"inventory", "extract"}
+    assert "ended processes" in report["hosts"]["local"]["sections"]["extract"]["data"]["summary"]
 
 
 @pytest.mark.slow

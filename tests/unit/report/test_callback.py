@@ -66,7 +66,7 @@ def test_sections_of_tasks_loops_and_failures_come_together(tmp_path: Path) -> N
             {
                 **probe({}),
                 "probe": {"answer": {"aerie": {**GOOD, "section": "{{ item }}"}}},
-                "loop": ["truth", "tensors"],
+                "loop": ["truth", "judge"],
             },
             probe({"aerie": BAD}, fail=True),
         ],
@@ -74,11 +74,11 @@ def test_sections_of_tasks_loops_and_failures_come_together(tmp_path: Path) -> N
     assert done.returncode == 2, done.stdout + done.stderr
     report = latest(tmp_path)
     assert report["verdict"] == "fail"
-    assert list(report["hosts"]["one"]["sections"]) == ["gates", "imports", "truth", "tensors", "audit"]
+    assert list(report["hosts"]["one"]["sections"]) == ["gates", "imports", "truth", "judge", "audit"]
     assert report["counts"] == {"checks": 5, "failed": 1, "warned": 0, "changed": 3}
     assert report["hosts"]["one"]["failures"] == [{"task": "Probe", "message": "probe"}]
     tasks = report["hosts"]["one"]["tasks"]
-    assert [one["sections"] for one in tasks] == [["gates"], ["gates", "imports"], ["truth", "tensors"], ["audit"]]
+    assert [one["sections"] for one in tasks] == [["gates"], ["gates", "imports"], ["truth", "judge"], ["audit"]]
     assert all(
         one["name"] == "Probe" and one["changed"] and 0 < one["seconds"] < report["seconds"] for one in tasks[:3]
     )

@@ -36,7 +36,7 @@ FAILURE = {"task": "role : do it", "message": "no"}
         (host(section("gates", check("disk"))), "pass"),
         (host(section("gates", check("disk", "warn"), check("shm", "n/a"))), "pass"),
         (
-            host(section("audit", check("env", "n/a")), section("patches", check("series", "n/a"))),
+            host(section("audit", check("env", "n/a")), section("patch", check("series", "n/a"))),
             "could not run",
         ),
         (host(section("audit", check("env", "n/a")), section("gates", check("disk", "warn"))), "pass"),
@@ -108,9 +108,9 @@ def test_the_ten_second_reading_says_what_failed_and_how_to_mend_it() -> None:
     bad = check("disk", "fail", found="3 GB free", wanted="9 GB", remedy="free 6 GB", file="/srv")
     made = build(
         local=host(
-            section("patches", check("p"), patches=[{"id": "1", "state": "applied"}, {"id": "2", "state": "applied"}]),
-            section("extraction", check("count"), samples=1234, tokens=56789, tokens_per_s=812.4),
-            section("tensors", check("t"), largest_difference=0.0123),
+            section("patch", check("p"), patches=[{"id": "1", "state": "applied"}, {"id": "2", "state": "applied"}]),
+            section("extract", check("count"), samples=1234, tokens=56789, tokens_per_s=812.4),
+            section("judge", check("t"), largest_difference=0.0123),
             section("gates", bad),
         ),
         away=host(unreachable=True, failures=[{"task": "host_gates : gates", "message": "no route"}]),

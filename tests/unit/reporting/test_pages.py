@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from reporting import junit, pages, plots
+from reporting import junit, pages, plots, schema1
 
 SCHEMA = json.loads((Path(__file__).resolve().parents[3] / "schema/report.schema.json").read_text())
 
@@ -29,7 +29,7 @@ def report(**sections: Any) -> dict[str, Any]:
         for number, name in enumerate(sections)
     ]
     return {
-        "schema": 1, "verdict": "pass", "run": "20260101T000000Z-1", "started": "2026-01-01T00:00:00Z",
+        "schema": 2, "verdict": "pass", "run": "20260101T000000Z-1", "started": "2026-01-01T00:00:00Z",
         "finished": "2026-01-01T00:01:00Z", "seconds": 60.0, "command": {"playbook": "site.yml", "tags": ["verify"]},
         "counts": {"checks": 1, "failed": 0, "warned": 0, "changed": 0}, "hosts": {"local": host},
     }  # fmt: skip
@@ -51,11 +51,11 @@ FULL = report(
             "log": "INFO: \x1b[31mred\x1b[0m & more",
         },
     },
-    extraction={
+    extract={
         "checks": [check("all written")],
         "data": {"tokens_per_s": 412.3, "throughput": [{"seconds": s, "tokens_per_s": 400 + s} for s in range(5)]},
     },
-    tensors={
+    judge={
         "checks": [check("layer 2")],
         "data": {
             "samples": 64, "tokens": 18432, "largest_difference": 0.0091,
@@ -111,9 +111,9 @@ def test_the_page_holds_everything_and_needs_nothing() -> None:
 def test_where_the_time_went_is_told_by_task_and_a_rung_by_its_tasks() -> None:
     page = pages.html(FULL)
     times = page[page.index("Where the time went") :]
-    order = [times.index(f"role : Do {name}") for name in ("tensors", "extraction", "imports", "audit", "gates")]
+    order = [times.index(f"role : Do {name}") for name in ("judge", "extract", "imports", "audit", "gates")]
     assert order == sorted(order)
-    assert "1 check, 5.5 s" in times.split("<b>tensors</b>")[1][:400]
+    assert "1 check, 5.5 s" in times.split("<b>judge</b>")[1][:400]
 
 
 def test_the_verdict_is_one_sentence_and_hosts_with_trouble_come_first() -> None:
@@ -167,6 +167,18 @@ def test_what_a_report_holds_cannot_become_markup() -> None:
     assert "<script" not in pages.html(nasty)
 
 
+def test_a_report_of_schema_1_is_shown_under_todays_names() -> None:
+    former = {"extract": "extraction", "judge": "tensors"}
+    earlier = copy.deepcopy(FULL)
+    earlier["schema"] = 1
+    host = earlier["hosts"]["local"]
+    host["sections"] = {former.get(name, name): section for name, section in host["sections"].items()}
+    for task in host["tasks"]:
+        task["sections"] = [former.get(name, name) for name in task["sections"]]
+    assert schema1.current(earlier) == FULL
+    assert schema1.current(FULL) is FULL
+
+
 def test_failing_checks_are_grouped_by_what_mends_them() -> None:
     many = [check(f"probe {number}", "fail", remedy="apply the series") for number in range(9)]
     many[8]["file"] = "speculators/x.py"
@@ -201,7 +213,7 @@ def test_runs_that_checked_nothing_have_pages_too(change: dict[str, Any]) -> Non
 
 def test_a_section_with_numbers_that_cannot_be_drawn_keeps_the_page() -> None:
     broken = copy.deepcopy(FULL)
-    broken["hosts"]["local"]["sections"]["tensors"]["data"]["lengths"] = {"edges": [0], "counts": [1, 2]}
+    broken["hosts"]["local"]["sections"]["judge"]["data"]["lengths"] = {"edges": [0], "counts": [1, 2]}
     page = pages.html(broken)
     assert page.count("<svg") == 3
     assert "cannot be drawn" in page
