@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from action_plugins.inventory_check import missing_values, unknown_tags
+from action_plugins.inventory_check import missing_values, required_arguments, unknown_tags
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def playbook(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+PLAYBOOKS = sorted(path for path in (ROOT / "playbooks").glob("*.yml") if path.name != "check_inventory.yml")
+
+
+def playbook(tmp_path: Path, *arguments: str, path: Path = ROOT / "site.yml") -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
@@ -23,7 +26,7 @@ def playbook(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str
         # Any attempt to connect would be seen as another failure than the one expected.
         "ANSIBLE_SSH_EXECUTABLE": "/bin/false",
     }
-    command = [sys.executable, "-m", "ansible", "playbook", str(ROOT / "site.yml"), *arguments]
+    command = [sys.executable, "-m", "ansible", "playbook", str(path), *arguments]
     return subprocess.run(command, cwd=tmp_path, env=environment, text=True, capture_output=True, check=False)
 
 
@@ -60,6 +63,28 @@ def test_the_gpu_example_says_all_that_is_to_fill_in_at_once(tmp_path: Path) -> 
     assert done.returncode == 2
 
 
+@pytest.mark.parametrize("path", PLAYBOOKS, ids=lambda path: path.stem)
+def test_every_playbook_alone_checks_the_inventory_first(tmp_path: Path, path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text(
+        "extraction_hosts:\n  hosts:\n    gpu-1:\n      aerie_stack_name: vllm-0.16-cpu\n      ml_env_pth: /x\n"
+    )
+    done = playbook(tmp_path, "-i", "hosts.yml", path=path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    report = json.loads((tmp_path / "reports" / "latest" / "report.json").read_text())
+    (host,) = report["hosts"].values()
+    assert list(host["sections"]) == ["inventory"]
+    failed = [check["name"] for check in host["sections"]["inventory"]["checks"] if check["status"] == "fail"]
+    # A bundle needs no more of the inventory than the stack's name.
+    assert failed == (["names"] if path.stem == "bundle" else ["names", "values"])
+
+
+def test_a_playbook_alone_that_checked_nothing_fails(tmp_path: Path) -> None:
+    inventory = str(ROOT / "inventory" / "local")
+    done = playbook(tmp_path, "-i", inventory, "--tags", "truth", path=ROOT / "playbooks" / "patch.yml")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "nothing was checked" in done.stdout
+
+
 @pytest.mark.slow
 def test_hosts_of_other_groups_have_no_part_in_the_verdict(tmp_path: Path) -> None:
     local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "aerie_home": str(tmp_path)}
@@ -87,6 +112,15 @@ def test_known_tags_are_those_of_the_playbooks(tmp_path: Path) -> None:
 
 def test_unknown_tags_lets_the_special_ones_pass() -> None:
     assert unknown_tags(["all", "verify", "nope", "never", "molecule-notest"], ["verify"]) == ["nope"]
+
+
+def test_a_site_must_set_what_a_role_requires_and_the_mapping_does_not_set() -> None:
+    arguments = {
+        "a_path": {"required": True, "description": "Where it is. A link is followed."},
+        "a_stack": {"required": True, "description": "Set by the mapping."},
+        "a_size": {"default": 3, "description": "Optional."},
+    }
+    assert required_arguments(arguments, {"a_stack"}) == {"a_path": "Where it is"}
 
 
 def test_missing_values_wants_no_address_of_a_local_host() -> None:
