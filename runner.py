@@ -41,6 +41,7 @@ except ImportError as error:
 
 import aerie_paths  # noqa: E402, F401  (needs Ansible, whose absence is handled above)
 
+from ansible.module_utils.aerie.shared.progress import progress_line  # noqa: E402  (importable from here on)
 from reporting import pages  # noqa: E402  (imports module_utils, which is importable from here on)
 from reporting import verdict as aerie_report  # noqa: E402  (the same)
 
@@ -157,7 +158,7 @@ class Progress:
         elif kind == "runner_retry":
             progress = (data.get("res") or {}).get("progress")
             if isinstance(progress, dict):
-                text = f"{data.get('host')}: {aerie_report.progress_line(progress)}"
+                text = f"{data.get('host')}: {progress_line(progress)}"
                 # Lines for logs; on a terminal one line that changes.
                 if self.status:
                     self.status.update(text)

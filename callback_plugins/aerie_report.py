@@ -16,6 +16,7 @@ from ansible.plugins.callback import CallbackBase
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import aerie_paths
 
+from ansible.module_utils.aerie.shared.progress import progress_line
 from reporting import pages
 from reporting import verdict as aerie_report
 
@@ -141,7 +142,7 @@ class CallbackModule(CallbackBase):
     def v2_runner_retry(self, result: Any) -> None:
         progress = result._result.get("progress")
         if isinstance(progress, dict) and not self.get_option("silent"):
-            self._display.display(f"{result._host.get_name()}: {aerie_report.progress_line(progress)}")
+            self._display.display(f"{result._host.get_name()}: {progress_line(progress)}")
 
     @guarded
     def v2_playbook_on_stats(self, stats: Any) -> None:

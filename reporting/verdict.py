@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ansible.module_utils.aerie.shared.progress import duration
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -157,41 +159,6 @@ def write(report: dict[str, Any], reports: Path) -> Path:
     link.symlink_to(str(report["run"]))
     link.replace(reports / "latest")
     return target
-
-
-def progress_line(progress: dict[str, Any]) -> str:
-    """One line from the progress of an extraction: samples, tokens/s and their ceiling, GB, time left, GPU memory."""
-    looked_at = progress.get("looked_at")
-    if isinstance(looked_at, int) and looked_at:
-        return f"{progress.get('phase')}: {looked_at:,} done"
-    # Loading a large model takes longer than much else.
-    loading = [str(progress["phase"])] if progress.get("phase") == "loading the model" else []
-    parts = [*loading, "{}/{} samples".format(progress.get("samples", 0), progress.get("total", "?"))]
-    speed, left = progress.get("tokens_per_s"), progress.get("seconds_left")
-    if isinstance(speed, (int, float)):
-        parts.append(f"{speed:,.0f} tokens/s")
-        ceiling = progress.get("ceiling_tokens_per_s")
-        if isinstance(ceiling, (int, float)) and ceiling > 0:
-            parts[-1] += f" ({speed / ceiling:.0%} of {ceiling:,.0f})"
-    written = progress.get("bytes_written")
-    if isinstance(written, (int, float)) and written:
-        parts.append(f"{written / 1e9:.1f} GB")
-    if isinstance(left, (int, float)):
-        parts.append(f"{duration(left)} left")
-    used = progress.get("gpu_memory_bytes")
-    if isinstance(used, list) and used:
-        parts.append("GPU memory {} GB".format(" ".join(f"{one / 1e9:.0f}" for one in used)))
-    return ", ".join(parts)
-
-
-def duration(seconds: float) -> str:
-    """Seconds as a person says them: 42 s, 3 min 20 s, 2 h 5 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def render(report: dict[str, Any], path: object) -> list[str]:

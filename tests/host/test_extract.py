@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from aerie_host.report.outcome import JobError, UsageError
+from aerie_host.shared.refusal import UsageRefusal
 from tests.host.conftest import ANSWERS, LAYERS
 from tests.host.models import checkpoint
 
@@ -253,8 +254,8 @@ def test_an_output_that_is_a_file(extraction, check):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"layer_ids": [0, 6]}, r"layers \[6\] do not exist: the model has 0 to 5"),
-        ({"layer_ids": [5, 5]}, "name one twice"),
+        ({"layer_ids": [0, 6]}, r"layers \[6\] do not exist; wanted layers from 0 to 5"),
+        ({"layer_ids": [5, 5]}, "names a layer twice"),
         ({"layer_ids": [-1]}, "do not exist"),
         ({"max_length": 1}, "at least 2"),
         ({"writers": -1}, "'writers' is -1, wanted at least 0"),
@@ -270,7 +271,7 @@ def test_senseless_requests_are_refused(extraction, change, message):
     if "output" in change:
         model = extraction.spec["model"]
         change = {"output": change["output"].format(model=model, name=model.rpartition("/")[2])}
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageRefusal, match=message):
         extraction.run(check=True, **change)
 
 
@@ -330,5 +331,5 @@ def test_a_tokenizer_that_cannot_be_loaded_is_named(extraction, tmp_path):
 
 def test_the_default_layers_of_a_small_model_are_refused_where_they_collide(extraction):
     # 2, 6 // 2, 6 - 3 and 5: layer 3 twice.
-    with pytest.raises(UsageError, match=r"default layers of a model with 6 layers, \[2, 3, 3, 5\]"):
+    with pytest.raises(UsageRefusal, match=r"\[2, 3, 3, 5\], the default for a model with 6 layers"):
         extraction.run(check=True, layer_ids=[])

@@ -89,7 +89,7 @@ def read_job(spec: Spec) -> ExtractionJob:
         facts=facts,
         max_length=spec.number("max_length"),
         max_samples=spec.number("max_samples", 0),
-        shard=shards.parse(spec.text("shard", str(shards.WHOLE)), "extract"),
+        shard=shards.parse(spec.text("shard", str(shards.WHOLE))),
         on_too_long=spec.choice("on_too_long", ON_TOO_LONG, "error"),
         max_skipped=spec.number("max_skipped", 0),
         token_budget=spec.number("token_budget", 8192),

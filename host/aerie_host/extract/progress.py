@@ -29,22 +29,6 @@ def say(message: str) -> None:
     print(f"aerie: {time.strftime('%H:%M:%S')} {message}", file=sys.stderr, flush=True)
 
 
-def in_words(state: dict[str, Any]) -> str:
-    """The numbers as one line for people."""
-    parts = [f"{state['samples']}/{state['total']} samples"]
-    if state["tokens_per_s"] is not None:
-        parts.append(f"{state['tokens_per_s']:,.0f} tokens/s")
-        if state["ceiling_tokens_per_s"]:
-            share = state["tokens_per_s"] / state["ceiling_tokens_per_s"]
-            parts[-1] += f" ({share:.0%} of {state['ceiling_tokens_per_s']:,.0f} without waiting for files)"
-        parts.append(f"{state['bytes_written'] / 1e9:.2f} GB written")
-    if state["seconds_left"] is not None:
-        parts.append(f"{state['seconds_left']:,.0f} s left")
-    if state["gpu_memory_bytes"]:
-        parts.append("GPU memory " + " ".join(f"{used / 1e9:.1f}" for used in state["gpu_memory_bytes"]) + " GB")
-    return ", ".join(parts)
-
-
 class Progress:
     """Counts finished samples and tokens and keeps the files up to date.
 

@@ -6,8 +6,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from aerie_host.folder.layout import lock_at_once
 from aerie_host.report.outcome import JobError
+from aerie_host.shared.hold import hold_at_once
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,7 +68,7 @@ class MetricsFile:
     def _hold(self) -> TextIO:
         while True:
             held = os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, MODE), "r+", encoding="utf-8")
-            if not lock_at_once(held):
+            if not hold_at_once(held):
                 found = OWNER.match(held.readline())
                 held.close()
                 raise JobError(
@@ -85,7 +85,7 @@ class MetricsFile:
         temporary = self._path.with_name(f".{self._path.name}.{suffix}")
         stream = temporary.open("w", encoding="utf-8")
         try:
-            lock_at_once(stream)
+            hold_at_once(stream)
             stream.write(f"# process {os.getpid()}\n{text(state)}")
             stream.flush()
             # Read by the collector, which is another user.

@@ -11,10 +11,12 @@ from aerie_host.data.conversations import TOKENS
 from aerie_host.data.samples import Encoder, Prepared, listed
 from aerie_host.extract import schedule
 from aerie_host.extract.job import DTYPE, ExtractionJob
-from aerie_host.extract.progress import SAY_EVERY_SECONDS, Progress, in_words, say
+from aerie_host.extract.progress import SAY_EVERY_SECONDS, Progress, say
 from aerie_host.report.summaries import Throughput
 from aerie_host.shared.checks import Checks
 from aerie_host.shared.model_config import CONVENTION
+from aerie_host.shared.progress import progress_line
+from aerie_host.shared.sample_size import bytes_per_token
 
 if TYPE_CHECKING:
     from aerie_host.data.conversations import Data
@@ -75,7 +77,7 @@ class Done:
         state = progress.state
         if time.monotonic() - self._said > SAY_EVERY_SECONDS or state["samples"] == state["total"]:
             self._said = time.monotonic()
-            say(in_words(state))
+            say(progress_line(state))
 
 
 def make_manifest(
@@ -164,7 +166,7 @@ def written_checks(job: ExtractionJob, inputs: Inputs, entries: list[Entry], wri
         "training takes the last one asked for the target model's own last states",
     )
     estimate = schedule.bytes_on_disk(prepared.samples, len(job.layers), job.facts.hidden_size)
-    rows = prepared.tokens * schedule.bytes_per_token(len(job.layers), job.facts.hidden_size)
+    rows = prepared.tokens * bytes_per_token(len(job.layers), job.facts.hidden_size)
     size = sum(entry.bytes for entry in entries)
     # Views of a batch saved whole would show here, as would a wrong estimate of the disk needed.
     wanted = f"{rows} to {estimate}"

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import re
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from aerie_host.report.outcome import JobError
 from aerie_host.shared.durable import read_json, sync_folder
+from aerie_host.shared.hold import hold, hold_at_once, hold_within
+from aerie_host.shared.processes import is_running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,26 +46,9 @@ class Entry:
     tokens_sha256: str
 
 
-def lock_at_once(stream: TextIO) -> bool:
-    """Lock a file for as long as it is open; False when another process has it."""
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _is_folder(path: Path) -> bool:
     # A link to one is replaced as a file is.
     return path.is_dir() and not path.is_symlink()
-
-
-def _gone(pid: str) -> bool:
-    """Whether the process with this number has ended, and may only wait to be reaped."""
-    try:
-        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return bool(pid)
 
 
 class Folder:
@@ -118,11 +102,11 @@ class Folder:
         """Hold the folder for one job; a second one is refused by name."""
         deadline = time.monotonic() + ENDING_SECONDS
         with self.lock_file.open("a+") as stream:
-            while not lock_at_once(stream):
+            while not hold_at_once(stream):
                 stream.seek(0)
                 holder = stream.read().strip()
                 # What a killed job left has its lock too, and is ended by the start of the next.
-                gone = _gone(holder)
+                gone = holder.isdigit() and not is_running(int(holder))
                 if not gone or time.monotonic() > deadline:
                     state = ", which is gone, but not what it started" if gone else ""
                     text = f"{self.path} is in use by another extraction (process {holder or 'unknown'}{state})"
@@ -138,16 +122,13 @@ class Folder:
     def being_written(self) -> Iterator[None]:
         """Held by every process that writes samples: one may outlive its killed driver by the file it is at."""
         with self.writers_lock.open("a") as stream:
-            fcntl.flock(stream, fcntl.LOCK_SH)
+            hold(stream, shared=True)
             yield
 
     def _await_writers(self) -> None:
-        deadline = time.monotonic() + WRITERS_SECONDS
         with self.writers_lock.open("a") as stream:
-            while not lock_at_once(stream):
-                if time.monotonic() > deadline:
-                    raise JobError(f"{self.path}: writers of an earlier extraction are still at work")
-                time.sleep(0.05)
+            if not hold_within(stream, WRITERS_SECONDS):
+                raise JobError(f"{self.path}: writers of an earlier extraction are still at work")
 
     def takes(self, name: str) -> bool:
         """Whether a file of this name would be taken for a sample, by training or as what this folder holds."""

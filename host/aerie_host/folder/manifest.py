@@ -103,7 +103,7 @@ def read(path: Path) -> Manifest:
     skipped = values.get("skipped", [])
     data = values.get("data")
     try:
-        shard = shards.parse(str(data.get("shard", WHOLE)) if isinstance(data, dict) else str(WHOLE), "manifest")
+        shard = shards.parse(str(data.get("shard", WHOLE)) if isinstance(data, dict) else str(WHOLE))
     except UsageRefusal as error:
         raise ManifestError(f"names no shard: {error}") from error
     return Manifest(

@@ -9,13 +9,13 @@ The fingerprint of the new samples has three names, one after the other:
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aerie_host.report.outcome import JobError
 from aerie_host.shared.durable import read_json, sync_folder, write_json
+from aerie_host.shared.hold import hold
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +42,7 @@ def begin(folder: Folder) -> None:
     """Remove what is to be replaced, if anything is; every writer calls this before its first file."""
     with (folder.state / "replacing.lock").open("a") as stream:
         # One removes, the others wait: nothing new may be there yet.
-        fcntl.flock(stream, fcntl.LOCK_EX)
+        hold(stream)
         if folder.wanted.exists():
             folder.wanted.replace(folder.replacing)
             sync_folder(folder.state)

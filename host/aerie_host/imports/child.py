@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -15,6 +16,8 @@ from aerie_host.imports import compatibility, forks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aerie_host.shared.checks import Check
+
 # What nearly every symbol needs and what takes the time; imported once, before the forks.
 COMMON = (
     "torch",
@@ -27,6 +30,7 @@ COMMON = (
     "datasets",
     "speculators",
 )
+FAMILY = "torch, torchvision, torchaudio, triton and vLLM want each other's versions"
 
 
 def symbol(text: str) -> Callable[[], str]:
@@ -55,21 +59,23 @@ def check_tasks(device: str, vllm_distribution: str) -> list[forks.Task]:
 
     found = util.find_spec("vllm")
     package = Path(found.origin).parent if found and found.origin else Path("missing")
-    return [
-        (
-            "torch, torchvision, torchaudio, triton and vLLM want each other's versions",
-            lambda: compatibility.family(vllm_distribution),
-        ),
-        ("torchvision operators", compatibility.vision_operator),
-        ("torchaudio loads", lambda: compatibility.loads("torchaudio", "torchaudio")),
-        ("triton loads", lambda: compatibility.loads("triton", "triton")),
-        ("flashinfer companions", compatibility.flashinfer),
-        ("compiled parts of vLLM load", lambda: compatibility.compiled(package)),
-        ("CUDA of vLLM's binaries", lambda: compatibility.cuda_major(package, torch.version.cuda, device)),
-        ("architectures of torch", lambda: compatibility.architectures(device)),
-        ("CUDA compiler", lambda: compatibility.compiler(device)),
-        ("vLLM operator", lambda: compatibility.operator(device)),
+    checks: list[tuple[str, Callable[..., Check], tuple[Any, ...]]] = [
+        (FAMILY, compatibility.family, (vllm_distribution,)),
+        ("torchvision operators", compatibility.vision_operator, ()),
+        ("torchaudio loads", compatibility.loads, ("torchaudio",)),
+        ("triton loads", compatibility.loads, ("triton",)),
+        ("flashinfer companions", compatibility.flashinfer, ()),
+        ("compiled parts of vLLM load", compatibility.compiled, (package,)),
+        ("CUDA of vLLM's binaries", compatibility.cuda_major, (package, torch.version.cuda, device)),
+        ("architectures of torch", compatibility.architectures, (device,)),
+        ("CUDA compiler", compatibility.compiler, (device,)),
+        ("vLLM operator", compatibility.operator, (device,)),
     ]
+    return [(name, functools.partial(_as_data, check, name, *arguments)) for name, check, arguments in checks]
+
+
+def _as_data(check: Callable[..., Check], *arguments: Any) -> dict[str, Any]:
+    return check(*arguments).as_data()
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import aerie_host
 from aerie_host.report.outcome import JobError, Outcome
-from aerie_host.shared.checks import Checks
+from aerie_host.shared.checks import Check, Checks
 
 if TYPE_CHECKING:
     from aerie_host.spec import Spec
@@ -156,8 +156,7 @@ def judge(document: dict[str, Any], owners: dict[str, Any], checks: Checks) -> N
         if one["error"]:
             checks.add(one["name"], "fail", one["error"], "a check that ends", _remedy(one["name"]), *_where(one))
         else:
-            status, found, wanted, remedy = one["value"]
-            checks.add(one["name"], status, found, wanted, remedy, seconds=one["seconds"])
+            checks.append(Check(**{**one["value"], "seconds": one["seconds"]}))
     broken = [one for one in document["common"] if one["error"]]
     for one in broken:
         checks.add(f"import {one['name']}", "fail", one["error"], "an import", _remedy(one["name"]), *_where(one))

@@ -1,34 +1,29 @@
 """Whether the compiled parts of an environment fit each other and the device; a child process runs each check.
 
-A check returns ``(status, found, wanted, remedy)``.
+Each function takes the name of the check that it returns.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
 import sys
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
+from aerie_host.shared import cuda
+from aerie_host.shared.checks import Check
 from aerie_host.shared.elf import ElfError, cuda_majors, needed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-Verdict = tuple[str, str, str, str]
-
 FAMILY = ("torch", "torchvision", "torchaudio", "triton")
 # Compiled modules of vLLM without which no model runs.
 NEEDED = {"_C", "_moe_C"}
 REMEDY = "make the environment as the lock says (tag provision); {} was changed by hand or by another installer"
-# First CUDA toolkit whose compiler targets a compute capability (CUDA toolkit release notes).
-FIRST_TOOLKIT = {(12, 0): (12, 8), (10, 0): (12, 8), (9, 0): (11, 8), (8, 9): (11, 8), (8, 0): (11, 0)}
 
 
-def family(vllm_distribution: str) -> Verdict:
+def family(name: str, vllm_distribution: str) -> Check:
     """Every exact demand among torch, its companions and vLLM is met by what is installed."""
     from packaging.requirements import Requirement
 
@@ -50,9 +45,10 @@ def family(vllm_distribution: str) -> Verdict:
                     f"{owner} {metadata.version(owner)} wants {demand.name}{demand.specifier}, {has} is installed"
                 )
     if not seen:
-        return "fail", "no demand found in any metadata", "at least one", REMEDY.format("the metadata")
+        return Check(name, "fail", "no demand found in any metadata", "at least one", REMEDY.format("the metadata"))
     culprit = misfits[0].split()[0] if misfits else ""
-    return (
+    return Check(
+        name,
         "fail" if misfits else "pass",
         "; ".join(misfits) or f"{len(seen)} demands met: {'; '.join(seen)}",
         "each demand met",
@@ -60,7 +56,7 @@ def family(vllm_distribution: str) -> Verdict:
     )
 
 
-def vision_operator() -> Verdict:
+def vision_operator(name: str) -> Check:
     """Torchvision's compiled operators are registered with this torch, and one computes."""
     import torch
 
@@ -68,39 +64,40 @@ def vision_operator() -> Verdict:
     remedy = f"install the torchvision that was built for torch {metadata.version('torch')} (tag provision)"
     # An earlier import that broke off left half of the package behind, and importing that says nothing.
     if not hasattr(sys.modules.get("torchvision"), "ops"):
-        for name in [one for one in sys.modules if one.split(".")[0] == "torchvision"]:
-            del sys.modules[name]
+        for module in [module for module in sys.modules if module.split(".")[0] == "torchvision"]:
+            del sys.modules[module]
     try:
         import_module("torchvision")
         boxes = torch.tensor([[0.0, 0.0, 2.0, 2.0], [0.0, 0.0, 2.0, 2.1], [5.0, 5.0, 6.0, 6.0]])
         kept = torch.ops.torchvision.nms(boxes, torch.tensor([0.9, 0.8, 0.7]), 0.5).tolist()
     except (ImportError, RuntimeError, AttributeError, OSError) as error:
-        return "fail", f"{versions}: {error}", "operator torchvision::nms", remedy
-    found = f"{versions}: torchvision::nms keeps boxes {kept}"
-    return ("pass" if kept == [0, 2] else "fail"), found, "torchvision::nms keeps boxes [0, 2]", remedy
+        return Check(name, "fail", f"{versions}: {error}", "operator torchvision::nms", remedy)
+    found, good = f"{versions}: torchvision::nms keeps boxes {kept}", kept == [0, 2]
+    wanted = "torchvision::nms keeps boxes [0, 2]"
+    return Check(name, "pass" if good else "fail", found, wanted, "" if good else remedy)
 
 
-def loads(module: str, distribution: str) -> Verdict:
+def loads(name: str, distribution: str) -> Check:
     """A companion with compiled parts can be imported."""
     try:
-        import_module(module)
+        import_module(distribution)
     except (ImportError, OSError, RuntimeError) as error:
         found = f"{distribution} {metadata.version(distribution)}: {type(error).__name__}: {error}"
-        return "fail", found, f"import {module}", REMEDY.format(distribution)
-    return "pass", f"{distribution} {metadata.version(distribution)}", f"import {module}", ""
+        return Check(name, "fail", found, f"import {distribution}", REMEDY.format(distribution))
+    return Check(name, "pass", f"{distribution} {metadata.version(distribution)}", f"import {distribution}")
 
 
-def flashinfer(versions: dict[str, str] | None = None) -> Verdict:
+def flashinfer(name: str, versions: dict[str, str] | None = None) -> Check:
     """All FlashInfer companions have one version: it compares them at import and stops the engine otherwise."""
     if versions is None:
-        names = {str(one.metadata["Name"]).lower(): one.version for one in metadata.distributions()}
-        versions = {name: version for name, version in names.items() if name.startswith("flashinfer")}
+        installed = {str(found.metadata["Name"]).lower(): found.version for found in metadata.distributions()}
+        versions = {companion: has for companion, has in installed.items() if companion.startswith("flashinfer")}
     if not versions:
-        return "n/a", "no flashinfer distribution", "one version of all, where there are any", ""
-    shown = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+        return Check(name, "n/a", "no flashinfer distribution", "one version of all, where there are any")
+    shown = ", ".join(f"{companion} {has}" for companion, has in sorted(versions.items()))
     # A companion for one CUDA version carries it as a local part: 0.6.3+cu128 goes with 0.6.3.
-    one = len({version.split("+")[0] for version in versions.values()}) == 1
-    return "pass" if one else "fail", shown, "one version", "" if one else REMEDY.format("flashinfer")
+    same = len({has.split("+")[0] for has in versions.values()}) == 1
+    return Check(name, "pass" if same else "fail", shown, "one version", "" if same else REMEDY.format("flashinfer"))
 
 
 def binaries(package: Path) -> list[Path]:
@@ -108,125 +105,82 @@ def binaries(package: Path) -> list[Path]:
     return sorted(package.glob("*.so"))
 
 
-def compiled(package: Path) -> Verdict:
+def compiled(name: str, package: Path) -> Check:
     """Every compiled module of vLLM can be loaded; it goes on without some, for kernels that few models need."""
     loaded, failed = [], {}
     for path in binaries(package):
-        name = path.name.split(".")[0]
+        module = path.name.split(".")[0]
         try:
-            import_module(f"{package.name}.{name}")
+            import_module(f"{package.name}.{module}")
         except (ImportError, OSError, RuntimeError) as error:
-            failed[name] = str(error).splitlines()[0]
+            failed[module] = str(error).splitlines()[0]
         else:
-            loaded.append(name)
-    shown = "; ".join([f"{', '.join(loaded) or 'none'} loaded", *[f"{name}: {why}" for name, why in failed.items()]])
+            loaded.append(module)
+    reasons = [f"{module}: {reason}" for module, reason in failed.items()]
+    shown = "; ".join([f"{', '.join(loaded) or 'none'} loaded", *reasons])
     wanted = f"{len(loaded) + len(failed)} of {package.name} loaded"
     if not loaded or NEEDED & set(failed):
-        return "fail", shown, wanted, REMEDY.format("vLLM")
+        return Check(name, "fail", shown, wanted, REMEDY.format("vLLM"))
     remedy = "see whether the models in use need what does not load; install the vLLM wheel for this CUDA and driver"
-    return ("warn", shown, wanted, remedy) if failed else ("pass", shown, wanted, "")
+    return Check(name, "warn" if failed else "pass", shown, wanted, remedy if failed else "")
 
 
-def cuda_major(package: Path, torch_cuda: str | None, device: str) -> Verdict:
+def cuda_major(name: str, package: Path, torch_cuda: str | None, device: str) -> Check:
     """VLLM's binaries ask for the CUDA major version that torch brings; a CPU build asks for none."""
     try:
-        asked = {path.name: cuda_majors(needed(path)) for path in binaries(package)}
+        majors = {path.name: cuda_majors(needed(path)) for path in binaries(package)}
     except (ElfError, OSError) as error:
-        return "fail", str(error), "binaries that can be read", REMEDY.format("vLLM")
-    return judge_cuda(asked, torch_cuda, device)
+        return Check(name, "fail", str(error), "binaries that can be read", REMEDY.format("vLLM"))
+    return judge_cuda(name, majors, torch_cuda, device)
 
 
-def judge_cuda(asked: dict[str, set[str]], torch_cuda: str | None, device: str) -> Verdict:
+def judge_cuda(name: str, wanted: dict[str, set[str]], torch_cuda: str | None, device: str) -> Check:
     """The comparison of ``cuda_major`` on plain data: CUDA majors per binary, ``torch.version.cuda``, the device."""
-    if not asked:
-        return "fail", "no compiled module in the vllm package", "at least vllm/_C*.so", REMEDY.format("vLLM")
-    majors = set().union(*asked.values())
-    shown = ", ".join(f"{name} wants CUDA {'/'.join(sorted(wants)) or 'none'}" for name, wants in sorted(asked.items()))
+    if not wanted:
+        return Check(
+            name, "fail", "no compiled module in the vllm package", "at least vllm/_C*.so", REMEDY.format("vLLM")
+        )
+    majors = set().union(*wanted.values())
+    shown = ", ".join(f"{file} wants CUDA {'/'.join(sorted(own)) or 'none'}" for file, own in sorted(wanted.items()))
     found = f"{shown}; torch brings {torch_cuda or 'none'}"
     if device == "cpu":
-        ok = not majors
-        return "pass" if ok else "fail", found, "no CUDA library wanted", "" if ok else REMEDY.format("vLLM")
-    own = str(torch_cuda or "").split(".")[0]
-    ok = majors == {own}
-    remedy = (
-        f"install the vLLM wheel built for CUDA {own or '?'} (tag provision): an index may answer with another build"
-    )
-    return "pass" if ok else "fail", found, f"CUDA {own or '(torch has none)'}", "" if ok else remedy
+        good, should, remedy = not majors, "no CUDA library wanted", REMEDY.format("vLLM")
+    else:
+        own = str(torch_cuda or "").split(".")[0]
+        good, should = majors == {own}, f"CUDA {own or '(torch has none)'}"
+        remedy = f"install the vLLM wheel built for CUDA {own or '?'} (tag provision): an index may answer with another"
+    return Check(name, "pass" if good else "fail", found, should, "" if good else remedy)
 
 
-def covers(built: list[str], capability: tuple[int, int]) -> bool:
-    """Whether a list as ``torch.cuda.get_arch_list()`` gives it has code for a compute capability.
+def _capabilities() -> list[str]:
+    """Compute capability of each GPU that torch sees."""
+    import torch
 
-    Binary code (``sm_XY``) runs on the same major with the same or a later minor; ``sm_90a`` on exactly its own;
-    intermediate code (``compute_XY``) on everything from there on.
-    """
-    for name in built:
-        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name)
-        if not match:
-            continue
-        own = (int(match.group(2)), int(match.group(3)))
-        if match.group(4) == "a":
-            fits = own == capability
-        elif match.group(1) == "compute":
-            fits = own <= capability
-        else:
-            fits = own[0] == capability[0] and own[1] <= capability[1]
-        if fits:
-            return True
-    return False
+    pairs = [torch.cuda.get_device_capability(number) for number in range(torch.cuda.device_count())]
+    return [cuda.words(pair) for pair in pairs]
 
 
-def architectures(device: str) -> Verdict:
+def architectures(name: str, device: str) -> Check:
     """Torch was built for every GPU of the host."""
     if device == "cpu":
-        return "n/a", "the stack runs on CPU", "", ""
+        return Check(name, "n/a", "the stack runs on CPU", "")
     import torch
 
-    if not torch.cuda.is_available():
-        return "fail", "torch sees no GPU", "at least one", "look at nvidia-smi and the driver (tag gates)"
-    devices = [torch.cuda.get_device_capability(number) for number in range(torch.cuda.device_count())]
-    return judge_architectures(torch.cuda.get_arch_list(), devices)
+    return cuda.architecture_check(name, [(gpu, "") for gpu in _capabilities()], torch.cuda.get_arch_list(), "torch")
 
 
-def judge_architectures(built: list[str], devices: list[tuple[int, int]]) -> Verdict:
-    """The comparison of ``architectures`` on plain data."""
-    bad = sorted({one for one in devices if not covers(built, one)})
-    found = f"built for {' '.join(built)}; the GPUs have {', '.join(f'{a}.{b}' for a, b in sorted(set(devices)))}"
-    remedy = "choose a stack whose torch is built for sm_" + ", sm_".join(f"{a}{b}" for a, b in bad) if bad else ""
-    return "fail" if bad or not devices else "pass", found, "code for each GPU", remedy
-
-
-def compiler(device: str) -> Verdict:
-    """A CUDA compiler that knows the GPU, for kernels that are compiled at the first start."""
+def compiler(name: str, device: str) -> Check:
+    """A CUDA compiler that knows the GPUs, for kernels that are compiled at the first start."""
     if device == "cpu":
-        return "n/a", "the stack runs on CPU", "", ""
+        return Check(name, "n/a", "the stack runs on CPU", "")
     import torch
 
-    path = shutil.which("nvcc") or shutil.which("nvcc", path=f"{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin")
-    version = None
-    if path:
-        text = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
-        match = re.search(r"release (\d+)\.(\d+)", text)
-        version = (int(match.group(1)), int(match.group(2))) if match else None
-    return judge_compiler(path, version, torch.cuda.get_device_capability(0))
+    path = cuda.find_nvcc()
+    release = cuda.nvcc_release(path) if path else ""
+    return cuda.compiler_check(name, path, release, str(torch.version.cuda or ""), _capabilities())
 
 
-def judge_compiler(path: str | None, version: tuple[int, int] | None, capability: tuple[int, int]) -> Verdict:
-    """The comparison of ``compiler`` on plain data. A lack is a warning: not every model needs a kernel compiled."""
-    wanted = FIRST_TOOLKIT.get(capability, (0, 0))
-    says = f"nvcc {wanted[0]}.{wanted[1]} or later" if wanted != (0, 0) else "nvcc"
-    remedy = (
-        f"install the CUDA toolkit ({says}), or choose kernels that need no compiling "
-        "(VLLM_USE_FLASHINFER_SAMPLER=0, VLLM_ATTENTION_BACKEND=FLASH_ATTN in the stack's environment)"
-    )
-    if path is None:
-        return "warn", "nvcc is missing: FlashInfer cannot compile kernels at the first start", says, remedy
-    shown = f"{path}, release {version[0]}.{version[1]}" if version else f"{path}, release unknown"
-    old = version is None or version < wanted
-    return "warn" if old else "pass", shown, says, remedy if old else ""
-
-
-def operator(device: str) -> Verdict:
+def operator(name: str, device: str) -> Check:
     """One real vLLM operator (the root-mean-square norm) gives what torch gives, on the stack's device."""
     import torch
 
@@ -243,8 +197,9 @@ def operator(device: str) -> Verdict:
         reference = torch.nn.functional.rms_norm(states.float(), (64,), weight.float(), 1e-6)
         distance = ((out.float() - reference).norm() / reference.norm()).item()
     except (ImportError, RuntimeError, AttributeError, OSError) as error:
-        return "fail", f"{type(error).__name__}: {error}", wanted, remedy
+        return Check(name, "fail", f"{type(error).__name__}: {error}", wanted, remedy)
     # The kernel goes to bfloat16 twice, after norm and weight; one that cuts and does not round loses 2^-8 each time.
     bound = 2 * 2**-8
     found = f"relative distance {distance:.2e} on {device}, bound {bound:.2e}"
-    return ("pass", found, wanted, "") if distance <= bound else ("fail", found, wanted, remedy)
+    good = distance <= bound
+    return Check(name, "pass" if good else "fail", found, wanted, "" if good else remedy)

@@ -54,7 +54,7 @@ def _asked(spec: Spec) -> Asked:
         vocab_size=spec.number("vocab_size", 0),
         data=spec.text("data", ""),
         max_samples=spec.number("max_samples", 0),
-        shard=shards.parse(shard, "judge") if (shard := spec.text("shard", "")) else None,
+        shard=shards.parse(shard) if (shard := spec.text("shard", "")) else None,
         model=spec.text("model", ""),
         remote=spec.flag("trust_remote_code", False),
         reference_samples=spec.number("reference_samples", 0),

@@ -15,6 +15,7 @@ import torch
 
 from aerie_host.report.summaries import LayerSum
 from aerie_host.shared.digests import sha256_json
+from aerie_host.shared.sample_size import overhead
 
 if TYPE_CHECKING:
     from aerie_host.folder.expectation import Contract, Expected
@@ -44,8 +45,6 @@ PROPERTIES = (
 OF_MANIFEST = (DIGEST, TOKENS)
 
 SHOWN_ROWS = 5
-# What a file may hold beside its tensors' bytes: names and places of the archive, once and per tensor.
-FILE_OVERHEAD, TENSOR_OVERHEAD = 4096, 1024
 # Layers that share more rows than one in ten are one layer saved twice. Single equal rows happen: where a row holds a
 # few huge values, the next layer's update may round away in bfloat16.
 SHARED_ROWS = 10
@@ -272,7 +271,7 @@ def _size(data: dict[str, Any], size: int, found: Examined) -> None:
     """A file much larger than its tensors holds rows that are not its own."""
     tensors = [data["input_ids"], data["loss_mask"], *data["hidden_states"]]
     content = sum(one.numel() * one.element_size() for one in tensors)
-    allowed = content + FILE_OVERHEAD + TENSOR_OVERHEAD * len(tensors)
+    allowed = content + overhead(len(tensors))
     if size > allowed and not any(flaw.prop == OWN_ROWS for flaw in found.flaws):
         found.add(OWN_ROWS, f"has {size} bytes, its {len(tensors)} tensors {content}")
         found.layers = []

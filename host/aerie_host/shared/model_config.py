@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
-
-from aerie_host.report.outcome import UsageError
+from typing import TYPE_CHECKING, Any
 
 from .durable import read_json
+from .refusal import UsageRefusal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 # Wrappers of several modalities keep their language model's configuration under one of these names.
 NESTED = ("text_config", "llm_config", "language_config")
+KEYS = ("num_hidden_layers", "hidden_size", "vocab_size")
 CONVENTION = "output of decoder layer id (0-based), update plus residual, before the final norm"
 
 
@@ -26,32 +26,54 @@ class ModelFacts:
     vocab_size: int
 
 
-def read_facts(model: Path) -> ModelFacts:
-    """The decoder's numbers; ``UsageError`` when the folder is no checkpoint."""
+def decoder_config(model: Path) -> dict[str, Any] | None:
+    """The part of ``config.json`` that describes the decoder; None when the file cannot be read."""
     config = read_json(model / "config.json")
     if config is None:
-        raise UsageError(f"{model} is no model folder: it has no config.json that can be read")
+        return None
     for name in NESTED:
         if "num_hidden_layers" not in config and isinstance(config.get(name), dict):
             config = config[name]
-    found = [config.get(name) for name in ("num_hidden_layers", "hidden_size", "vocab_size")]
-    numbers = [number for number in found if isinstance(number, int) and number > 0]
-    if len(numbers) != len(found):
-        raise UsageError(f"{model}/config.json does not say num_hidden_layers, hidden_size and vocab_size")
-    return ModelFacts(*numbers)
+    return config
 
 
-def choose_layers(asked: list[int], facts: ModelFacts) -> list[int]:
-    """The layers to extract: those asked, or the choice of speculators 0.3.0 for an empty list.
+def _number(config: dict[str, Any], key: str) -> int:
+    value = config.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
-    Refuses layers that do not exist and repeats: two equal tensors in one file help no training.
+
+def hidden_size_of(model: Path) -> int:
+    """The decoder's hidden size; 0 when ``config.json`` is not there or does not say it."""
+    return _number(decoder_config(model) or {}, "hidden_size")
+
+
+def read_facts(model: Path) -> ModelFacts:
+    """The decoder's numbers; ``UsageRefusal`` when the folder is no checkpoint."""
+    config = decoder_config(model)
+    file = str(model / "config.json")
+    if config is None:
+        found = f"{model} is no model folder: it has no config.json that can be read"
+        raise UsageRefusal("model", found, "the folder of a checkpoint", "correct hidden_states_model_path", file)
+    missing = [key for key in KEYS if not _number(config, key)]
+    if missing:
+        found = f"{file} does not say {', '.join(missing)}"
+        raise UsageRefusal("model", found, f"positive numbers for {', '.join(KEYS)}", "", file)
+    return ModelFacts(*(_number(config, key) for key in KEYS))
+
+
+def choose_layers(wanted: list[int], facts: ModelFacts) -> list[int]:
+    """The layers to extract: those that are wanted, or the choice of speculators 0.3.0 for an empty list.
+
+    ``UsageRefusal`` for layers that do not exist, and for repeats: two equal tensors in one file help no training.
     """
     count = facts.num_layers
-    layers = asked or [2, count // 2, count - 3, count - 1]
+    layers = wanted or [2, count // 2, count - 3, count - 1]
     outside = [layer for layer in layers if not 0 <= layer < count]
     if outside:
-        raise UsageError(f"layers {outside} do not exist: the model has 0 to {count - 1}")
+        found = f"layers {outside} do not exist"
+        raise UsageRefusal("layers", found, f"layers from 0 to {count - 1}", "correct hidden_states_layer_ids")
     if len(set(layers)) != len(layers):
-        origin = "the layers asked" if asked else f"the default layers of a model with {count} layers"
-        raise UsageError(f"{origin}, {layers}, name one twice: give distinct layers")
+        origin = "" if wanted else f", the default for a model with {count} layers,"
+        found = f"{layers}{origin} names a layer twice"
+        raise UsageRefusal("layers", found, "distinct layers", "name distinct layers in hidden_states_layer_ids")
     return layers

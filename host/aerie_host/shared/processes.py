@@ -31,6 +31,11 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in ("Z", "X") else int(fields[19])
 
 
+def is_running(pid: int) -> bool:
+    """Whether a process has this number and has not ended."""
+    return start_time(pid) is not None
+
+
 def identity(pid: int) -> dict[str, Any] | None:
     """What names one process for ever; None when it is gone."""
     started = start_time(pid)
@@ -63,7 +68,7 @@ def marked(marker: str) -> list[dict[str, Any]]:
             known = identity(int(entry.name))
             if known is not None:
                 found.append(known)
-    return sorted(found, key=lambda one: int(one["pid"]))
+    return sorted(found, key=lambda known: int(known["pid"]))
 
 
 def _signal(known: dict[str, Any], number: int) -> None:
@@ -78,18 +83,18 @@ def _signal(known: dict[str, Any], number: int) -> None:
 def wait_gone(known: list[dict[str, Any]], seconds: float) -> list[dict[str, Any]]:
     """Wait until all are gone, at most ``seconds``; return those that are not."""
     deadline = time.monotonic() + seconds
-    left = [one for one in known if is_alive(one)]
+    left = [process for process in known if is_alive(process)]
     while left and time.monotonic() < deadline:
         time.sleep(0.1)
-        left = [one for one in left if is_alive(one)]
+        left = [process for process in left if is_alive(process)]
     return left
 
 
 def end(known: list[dict[str, Any]], grace: float) -> list[dict[str, Any]]:
     """Ask the processes to end, wait ``grace`` seconds, then kill; return those that still run."""
-    for one in known:
-        _signal(one, signal.SIGTERM)
+    for process in known:
+        _signal(process, signal.SIGTERM)
     left = wait_gone(known, grace)
-    for one in left:
-        _signal(one, signal.SIGKILL)
+    for process in left:
+        _signal(process, signal.SIGKILL)
     return wait_gone(left, 10)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from aerie_host.report.outcome import UsageError
+from .refusal import UsageRefusal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +19,10 @@ class Shard:
         """Whether the row at this place (from 0) belongs to the shard."""
         return index % self.count == self.number - 1
 
+    def share(self, rows: int) -> int:
+        """How many of so many rows lie in a shard of this size, at most."""
+        return -(-rows // self.count)
+
     def __str__(self) -> str:
         return f"{self.number}/{self.count}"
 
@@ -26,10 +30,11 @@ class Shard:
 WHOLE = Shard()
 
 
-def parse(text: str, command: str) -> Shard:
-    """The shard that ``i/n`` means; ``UsageError`` when it means none."""
+def parse(text: str) -> Shard:
+    """The shard that ``i/n`` means; ``UsageRefusal`` when it means none."""
     match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
     shard = Shard(int(match[1]), int(match[2])) if match else None
     if shard is None or not 1 <= shard.number <= shard.count:
-        raise UsageError(f"{command}: 'shard' is {text!r}, wanted i/n with i from 1 to n, for example 2/8")
+        wanted = "i/n with i from 1 to n, for example 2/8"
+        raise UsageRefusal("shard", repr(text), wanted, "correct hidden_states_shard")
     return shard

@@ -11,8 +11,9 @@ import time
 import pytest
 
 from aerie_host.extract import gpu_memory, progress, prometheus
-from aerie_host.extract.progress import Progress, Watch, Watchdog, in_words
+from aerie_host.extract.progress import Progress, Watch, Watchdog
 from aerie_host.report.outcome import JobError
+from aerie_host.shared.progress import progress_line
 
 
 @pytest.fixture
@@ -48,9 +49,9 @@ def test_the_same_numbers_everywhere(made, tmp_path, monkeypatch):
     }
     assert (state["samples"], state["total"], state["tokens"], state["bytes_written"]) == (5, 12, 250, 4_000_000_000)
     assert (state["tokens_per_s"], state["ceiling_tokens_per_s"], state["seconds_left"]) == (125.0, 250.0, 6.0)
-    words = in_words(state)
+    words = progress_line(state)
     assert words == (
-        "5/12 samples, 125 tokens/s (50% of 250 without waiting for files), 4.00 GB written, 6 s left, "
+        "5/12 samples, 125 tokens/s (50% of 250 without waiting for files), 4.0 GB written, 6 s left, "
         "GPU memory 61.2 0.0 GB"
     )
     text = (tmp_path / "aerie.prom").read_text()
@@ -123,7 +124,7 @@ def test_a_second_job_on_a_metrics_file_is_refused_while_the_first_lives(tmp_pat
 
 def test_a_file_that_another_made_meanwhile_is_not_held(tmp_path, monkeypatch):
     file = tmp_path / "a.prom"
-    lock, replaced = prometheus.lock_at_once, []
+    lock, replaced = prometheus.hold_at_once, []
 
     def late(stream):
         if not replaced:
@@ -132,7 +133,7 @@ def test_a_file_that_another_made_meanwhile_is_not_held(tmp_path, monkeypatch):
             replaced[0].replace(file)
         return lock(stream)
 
-    monkeypatch.setattr(prometheus, "lock_at_once", late)
+    monkeypatch.setattr(prometheus, "hold_at_once", late)
     first = prometheus.MetricsFile(file)
     with pytest.raises(JobError, match="in use by another extraction"):
         prometheus.MetricsFile(file)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from aerie_host.data import rows
 from aerie_host.data.rows import Row, Rows
 from aerie_host.report.outcome import JobError, UsageError
+from aerie_host.shared.refusal import UsageRefusal
 from aerie_host.shared.shard import Shard, parse
 
 VALUES = st.recursive(
@@ -60,9 +61,9 @@ def test_shards_are_disjoint_balanced_and_together_the_data(tmp_path_factory, co
 
 @pytest.mark.parametrize("text", ["0/4", "5/4", "1", "1/0", "a/b", "1/2/3", "-1/2", "", "1 /2"])
 def test_what_is_no_shard_is_refused(text):
-    with pytest.raises(UsageError, match="wanted i/n with i from 1 to n"):
-        parse(text, "extract")
-    assert str(parse("2/8", "extract")) == "2/8"
+    with pytest.raises(UsageRefusal, match="wanted i/n with i from 1 to n"):
+        parse(text)
+    assert str(parse("2/8")) == "2/8"
 
 
 @pytest.mark.parametrize(

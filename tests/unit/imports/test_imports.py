@@ -19,13 +19,15 @@ from ansible.module_utils.aerie.patching.series import from_raw, read_directory
 HOST = Path(imports.__file__).resolve().parents[2]
 LAYER = "speculators.data_generation.layer_capture:LayerCapture"
 
+VALUE = {"name": "torchvision operators", "status": "pass", "found": "found", "wanted": "wanted", "remedy": ""}
+
 
 def recorded(**changed: Any) -> dict[str, Any]:
     entry = {"name": "", "value": "type x", "error": "", "file": "", "line": 0, "seconds": 0.1}
     document: dict[str, Any] = {
         "common": [{**entry, "name": "torch"}],
         "symbols": [{**entry, "name": "a.b:C"}, {**entry, "name": LAYER}],
-        "checks": [{**entry, "name": "torchvision operators", "value": ["pass", "found", "wanted", ""]}],
+        "checks": [{**entry, "name": "torchvision operators", "value": VALUE}],
     }
     return {**document, **changed}
 

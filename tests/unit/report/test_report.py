@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ansible.module_utils.aerie.shared.progress import duration, progress_line
 from reporting import verdict as report
 
 
@@ -154,9 +155,12 @@ def test_the_ten_second_reading_says_what_failed_and_how_to_mend_it() -> None:
                 "ceiling_tokens_per_s": 1000.0,
                 "bytes_written": 2_340_000_000,
                 "seconds_left": 3,
-                "gpu_memory_bytes": [61_200_000_000, 60_900_000_000],
             },
-            "9/10 samples, 950 tokens/s (95% of 1,000), 2.3 GB, 3 s left, GPU memory 61 61 GB",
+            "9/10 samples, 950 tokens/s (95% of 1,000 without waiting for files), 2.3 GB written, 3 s left",
+        ),
+        (
+            {"samples": 1, "total": 2, "gpu_memory_bytes": [61_200_000_000, 60_900_000_000]},
+            "1/2 samples, GPU memory 61.2 60.9 GB",
         ),
         ({}, "0/? samples"),
         ({"phase": "loading the model", "samples": 3, "total": 9}, "loading the model, 3/9 samples"),
@@ -164,11 +168,11 @@ def test_the_ten_second_reading_says_what_failed_and_how_to_mend_it() -> None:
     ],
 )
 def test_progress_line(progress: dict[str, Any], line: str) -> None:
-    assert report.progress_line(progress) == line
+    assert progress_line(progress) == line
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (3599.7, "1 h 0 min"), (7500, "2 h 5 min")]
 )
 def test_duration(seconds: float, text: str) -> None:
-    assert report.duration(seconds) == text
+    assert duration(seconds) == text
