@@ -72,13 +72,14 @@ def test_the_readme_is_short() -> None:
 
 
 def test_paths_that_pages_name_are_there() -> None:
-    """A module, test or tool that a page names in code marks exists, or is a pattern of some."""
-    named = re.compile(r"`((?:host|library|module_utils|playbooks|tests|tools|bench|files|schema|roles)/[\w./*-]+)`")
+    """What a page or a command on it names below a folder of the checkout exists, or is a pattern of what does."""
+    folders = "bench|host|library|module_utils|playbooks|schema|tests|tools"
+    named = re.compile(rf"(?<![\w./<>-])(?:{folders})/[\w*-][\w./*-]*")
     missing = [
         f"{page}: {path}"
         for page in PAGES
         if page not in RECORDED and page != "CHANGELOG.md"
         for path in named.findall((ROOT / page).read_text(encoding="utf-8"))
-        if not list(ROOT.glob(path.rstrip("/")))
+        if not list(ROOT.glob(path.rstrip("/.")))
     ]
     assert not missing
