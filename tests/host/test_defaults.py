@@ -14,7 +14,11 @@ from aerie_host.__main__ import COMMANDS
 from aerie_host.spec import Spec
 
 ROLES = Path(__file__).parents[2] / "roles"
-KINDS = {name for name, kind in vars(Spec).items() if inspect.isfunction(kind) and not name.startswith("_")}
+KINDS = {
+    name
+    for name, kind in vars(Spec).items()
+    if inspect.isfunction(kind) and not name.startswith("_") and "default" in inspect.signature(kind).parameters
+}
 # A variable as it is, or made a number or a flag.
 VARIABLE = re.compile(r"\{\{ (\w+)(?: \| (?:int|float|bool))? \}\}")
 # Modules that read the specification for a command.

@@ -258,13 +258,13 @@ def test_an_output_that_is_a_file(extraction, check):
         ({"layer_ids": [5, 5]}, "names a layer twice"),
         ({"layer_ids": [-1]}, "do not exist"),
         ({"max_length": 1}, "at least 2"),
-        ({"writers": -1}, "'writers' is -1, wanted at least 0"),
-        ({"token_budget": 0}, "'token_budget' is 0, wanted at least 1"),
-        ({"batch_timeout": 0}, "'batch_timeout' is 0.0, wanted at least 0.1"),
+        ({"writers": -1}, "'writers' is -1; wanted at least 0"),
+        ({"token_budget": 0}, "'token_budget' is 0; wanted at least 1"),
+        ({"batch_timeout": 0}, "'batch_timeout' is 0.0; wanted at least 0.1"),
         ({"on_too_long": "cut"}, "one of error, truncate, skip"),
         ({"data": "/nowhere.jsonl"}, "is not there"),
-        ({"output": "{model}"}, "in the folder of the model: give the samples another"),
-        ({"output": "{model}/../{name}/states"}, "in the folder of the model: give the samples another"),
+        ({"output": "{model}"}, "wanted a folder outside that of the model"),
+        ({"output": "{model}/../{name}/states"}, "wanted a folder outside that of the model"),
     ],
 )
 def test_senseless_requests_are_refused(extraction, change, message):

@@ -13,8 +13,9 @@ from aerie_host.folder import sample_file
 from aerie_host.folder.layout import Folder
 from aerie_host.judge import command as judge
 from aerie_host.ready import command as ready_command
-from aerie_host.report.outcome import JobError, UsageError
+from aerie_host.report.outcome import JobError
 from aerie_host.shared.model_config import CONVENTION
+from aerie_host.shared.refusal import UsageRefusal
 from aerie_host.spec import Spec
 from tests.host.conftest import ANSWERS, LAYERS
 
@@ -86,7 +87,7 @@ def test_another_format_in_the_same_folder_is_refused_and_replaced_only_when_tol
     outcome = extraction.run(file_format="safetensors", overwrite=True)
     assert outcome.data["overwritten"] == len(ANSWERS)
     assert {path.name for path in extraction.output.iterdir() if path.name.startswith("data_")} == ALL
-    with pytest.raises(UsageError, match="wanted one of pt, safetensors"):
+    with pytest.raises(UsageRefusal, match="wanted one of pt, safetensors"):
         extraction.run(file_format="npz")
 
 

@@ -7,7 +7,8 @@ import json
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from aerie_host.report.outcome import JobError, UsageError
+from aerie_host.report.outcome import JobError
+from aerie_host.shared.refusal import UsageRefusal
 
 
 def test_an_extraction_writes_metrics_that_prometheus_reads(extraction, tmp_path):
@@ -41,5 +42,5 @@ def test_a_job_that_fails_says_so_in_its_progress(extraction, tmp_path):
 
 @pytest.mark.parametrize("name", ["aerie.prom", "/tmp/aerie.txt"])
 def test_a_metrics_file_that_no_collector_would_read_is_refused(extraction, name):
-    with pytest.raises(UsageError, match=r"wanted an absolute path that ends in \.prom"):
+    with pytest.raises(UsageRefusal, match=r"wanted an absolute path that ends in \.prom"):
         extraction.run(check=True, prometheus_file=name)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from aerie_host.data.samples import ON_TOO_LONG
 from aerie_host.folder import fingerprint
 from aerie_host.folder.layout import FORMATS, PT
-from aerie_host.report.outcome import UsageError
 from aerie_host.shared import shard as shards
 from aerie_host.shared.model_config import ModelFacts, choose_layers, read_facts
 
@@ -72,12 +71,12 @@ class ExtractionJob:
 def _folder(spec: Spec, name: str) -> Path:
     path = Path(spec.text(name))
     if not path.is_absolute():
-        raise UsageError(f"extract: {name!r} is {path}, wanted an absolute path")
+        raise spec.refusal(name, path, "an absolute path")
     return path
 
 
 def read_job(spec: Spec) -> ExtractionJob:
-    """The job that ``spec`` describes; ``UsageError`` names what is missing or senseless."""
+    """The job that ``spec`` describes; ``UsageRefusal`` names what is missing or senseless."""
     model = _folder(spec, "model")
     facts = read_facts(model)
     progress, metrics = spec.text("progress", ""), spec.text("prometheus_file", "")
@@ -109,10 +108,10 @@ def read_job(spec: Spec) -> ExtractionJob:
     spec.finish()
     for name, least in LEAST.items():
         if (value := getattr(job, name)) < least:
-            raise UsageError(f"extract: {name!r} is {value}, wanted at least {least}")
+            raise spec.refusal(name, value, f"at least {least}")
     if job.prometheus and not (job.prometheus.is_absolute() and job.prometheus.suffix == ".prom"):
-        raise UsageError(f"extract: 'prometheus_file' is {metrics}, wanted an absolute path that ends in .prom")
+        raise spec.refusal("prometheus_file", Path(metrics), "an absolute path that ends in .prom")
     # The model's digest covers what lies in its folder: no resume would be of the same inputs.
     if job.output.resolve().is_relative_to(job.model.resolve()):
-        raise UsageError(f"extract: 'output' is {job.output}, in the folder of the model: give the samples another")
+        raise spec.refusal("output", job.output, f"a folder outside that of the model, {job.model}")
     return job

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aerie_host.report.outcome import UsageError
+from aerie_host.shared.refusal import UsageRefusal
 from aerie_host.spec import Spec
 
 HOST = Path(__file__).parents[3] / "host"
@@ -40,7 +40,7 @@ def test_help_imports_nothing_heavy():
         ("{", "specification of extract: - cannot be read"),
         ("[]", "- holds no JSON object"),
         ("{}", "the specification lacks 'model'"),
-        ('{"model": 5}', "'model' is 5, wanted str"),
+        ('{"model": 5}', "'model' is 5; wanted str"),
         ('{"model": "relative"}', "wanted an absolute path"),
         ('{"model": "/nowhere"}', "/nowhere is no model folder"),
     ],
@@ -55,7 +55,7 @@ def test_what_cannot_run_is_exit_2_with_the_reason(spec, message):
 
 def test_half_a_character_leaves_the_program_as_its_escape():
     done = program("extract", "--spec", "-", spec=r'{"model": "a\ud83c\ud83d\ude00"}')
-    assert "'model' is a\\ud83c\U0001f600, wanted" in json.loads(done.stdout)["msg"]
+    assert "'model' is a\\ud83c\U0001f600; wanted" in json.loads(done.stdout)["msg"]
 
 
 def fetch(folder):
@@ -106,12 +106,12 @@ def test_numbers_may_come_as_text_but_not_as_something_else():
         [1, 2],
     )
     for read, name in ((spec.number, "c"), (spec.number, "g"), (spec.flag, "e"), (spec.text, "e"), (spec.numbers, "f")):
-        with pytest.raises(UsageError, match=f"'{name}' is"):
+        with pytest.raises(UsageRefusal, match=f"'{name}' is"):
             read(name)
 
 
 def test_a_misspelt_option_is_refused():
     spec = Spec({"ouptut": "/x"}, "judge")
     spec.text("output", "")
-    with pytest.raises(UsageError, match="unknown in the specification: ouptut"):
+    with pytest.raises(UsageRefusal, match="unknown in the specification: ouptut"):
         spec.finish()
