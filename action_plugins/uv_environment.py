@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import aerie_paths  # noqa: F401  (makes the following importable)
 
 from ansible.module_utils.aerie.distributions import lock
-from ansible.module_utils.aerie.environment import vllm_wheel, wheel_digest
+from ansible.module_utils.aerie.environment import vllm_wheel, wheel_record
 from ansible.module_utils.aerie.environment.network import FetchError
 
 MODULE = "uv_environment"
@@ -107,10 +107,10 @@ class ActionModule(ActionBase):
         trust: bool,
         arguments: dict[str, Any],
         task_vars: dict[str, Any] | None,
-    ) -> wheel_digest.Known:
+    ) -> wheel_record.Known:
         """Version and digest from the record, which is made at the first download."""
 
-        def fetch() -> wheel_digest.Known:
+        def fetch() -> wheel_record.Known:
             given = {
                 "source": dataclasses.asdict(source),
                 "home": arguments.get("home"),
@@ -124,9 +124,9 @@ class ActionModule(ActionBase):
                 # What Ansible hides it hides everywhere.
                 found = f"version {version}, sha256 {sha256}: a password of the inventory is a part of them"
                 raise AnsweredError(answer("fail", found, "what is to be recorded", "change that password"))
-            return wheel_digest.Known(version, sha256)
+            return wheel_record.Known(version, sha256)
 
-        known = wheel_digest.settle(record, source, trust, fetch, bool(self._task.check_mode))
+        known = wheel_record.settle(record, source, trust, fetch, bool(self._task.check_mode))
         if known is None:
             found = f"would be downloaded, and its digest recorded in {record}"
             raise AnsweredError(answer("n/a", found, "a recorded digest", "", changed=True))

@@ -36,8 +36,8 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible.module_utils.aerie.distributions.lock import LockError
-from ansible.module_utils.aerie.environment import build, comparison, kept, uv
-from ansible.module_utils.aerie.environment.places import Places
+from ansible.module_utils.aerie.environment import build, comparison, rollback, uv
+from ansible.module_utils.aerie.environment.layout import Layout
 from ansible.module_utils.aerie.module_io.result import finish
 from ansible.module_utils.aerie.shared.checks import Checks
 
@@ -55,13 +55,13 @@ def main() -> None:
         supports_check_mode=True,
     )
     path, distribution, checks = Path(module.params["path"]), module.params["vllm_distribution"], Checks()
-    places = Places(path)
-    current = places.current()
+    layout = Layout(path)
+    current = layout.current()
     before = build.versions(comparison.installed(current, distribution)) if current else {}
     wanted, remedy = "a kept environment that is as it was installed", ""
     try:
-        chosen, changed = kept.go_back(path, module.params["name"], distribution, module.check_mode)
-    except kept.KeptError as error:
+        chosen, changed = rollback.go_back(path, module.params["name"], distribution, module.check_mode)
+    except rollback.KeptError as error:
         found, wanted, remedy = error.found, error.wanted, error.remedy
     except build.BusyError as error:
         found, remedy = str(error), "wait for it to end, or end it: playbooks/stop.yml"
@@ -73,7 +73,7 @@ def main() -> None:
         after = build.versions(comparison.installed(chosen, distribution))
         verb = ("would lead" if module.check_mode else "leads") if changed else "led already"
         checks.add("kept environment", "pass", f"{path} {verb} to {chosen.name}, as its lock says", wanted)
-        all_kept = kept.listing(places, distribution)
+        all_kept = rollback.listing(layout, distribution)
         names = ", ".join(one["name"] for one in all_kept)
         data = {"path": str(path), "kept": all_kept}
         summary = f"{chosen.name}, {len(after)} distributions; kept: {names}"
@@ -87,7 +87,7 @@ def main() -> None:
         )  # fmt: skip
         return
     checks.add("kept environment", "fail", found, wanted, remedy)
-    finish(module, SECTION, checks, False, {"path": str(path), "kept": kept.listing(places, distribution)})
+    finish(module, SECTION, checks, False, {"path": str(path), "kept": rollback.listing(layout, distribution)})
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible.module_utils.aerie.distributions.lock import LockError
-from ansible.module_utils.aerie.environment import bundle, uv, vllm_wheel, wheel_digest
+from ansible.module_utils.aerie.environment import bundle, uv, vllm_wheel, wheel_record
 from ansible.module_utils.aerie.environment.network import FetchError
 from ansible.module_utils.aerie.gates.machine import size
 from ansible.module_utils.aerie.module_io import secrets
@@ -113,11 +113,11 @@ def with_wheel(given: dict[str, Any], text: str, dry: bool) -> str:
         return text
     folder, reached = Path(given["path"]) / "wheels", uv.clean_environment(variables(given), {})
 
-    def fetch() -> wheel_digest.Known:
+    def fetch() -> wheel_record.Known:
         got = vllm_wheel.obtain(source, folder, "", reached)
-        return wheel_digest.Known(got.version, got.sha256)
+        return wheel_record.Known(got.version, got.sha256)
 
-    known = wheel_digest.settle(Path(given["wheel_record"]), source, given["trust_first_download"], fetch, dry)
+    known = wheel_record.settle(Path(given["wheel_record"]), source, given["trust_first_download"], fetch, dry)
     if known is None:
         return text
     if not dry:

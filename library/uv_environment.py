@@ -85,8 +85,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.aerie.distributions.lock import LockError
 from ansible.module_utils.aerie.environment import adopted, build, comparison, uv, vllm_wheel
 from ansible.module_utils.aerie.environment.bundle import BundleError
+from ansible.module_utils.aerie.environment.layout import Layout
 from ansible.module_utils.aerie.environment.network import FetchError
-from ansible.module_utils.aerie.environment.places import Places
 from ansible.module_utils.aerie.module_io import secrets
 from ansible.module_utils.aerie.module_io.result import finish
 from ansible.module_utils.aerie.module_io.variables import as_text
@@ -156,7 +156,7 @@ def adopt(module: AnsibleModule, demand: build.Demand) -> None:
 
 def require_place(module: AnsibleModule, demand: build.Demand) -> None:
     """Refuse a stranger at the path."""
-    stranger = Places(demand.path).stranger()
+    stranger = Layout(demand.path).stranger()
     if stranger and not demand.replace:
         refuse(
             module, "place", f"{stranger} at {demand.path}, not made by this role", "nothing, or a link of ours",

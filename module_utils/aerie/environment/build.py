@@ -20,7 +20,7 @@ from ansible.module_utils.aerie.environment import bundle, comparison, wheel_com
 from ansible.module_utils.aerie.environment import uv as tool
 from ansible.module_utils.aerie.environment import vllm_wheel as wheel
 from ansible.module_utils.aerie.environment.comparison import Difference, Has, Wanted
-from ansible.module_utils.aerie.environment.places import Places, finish, remove
+from ansible.module_utils.aerie.environment.layout import Layout, finish, remove
 from ansible.module_utils.aerie.shared import processes
 
 # Without `site` (-S): what is installed does not matter, and reading it takes longer than the rest.
@@ -134,8 +134,8 @@ def converge(demand: Demand, check_mode: bool) -> Outcome:
     Raises `ToolError`, `LockError`, `BundleError`, `FetchError`, `MoveError`, `BusyError` or `OSError`; the
     environment is then as it was.
     """
-    places, outcome, started = Places(demand.path), Outcome(), time.monotonic()
-    current = places.current()
+    layout, outcome, started = Layout(demand.path), Outcome(), time.monotonic()
+    current = layout.current()
     if current is not None:
         outcome.why, wants, has = judge(current, demand)
         outcome.before = outcome.after = versions(has)
@@ -144,16 +144,16 @@ def converge(demand: Demand, check_mode: bool) -> Outcome:
             outcome.python = python_version(str(current / "bin" / "python"))
             outcome.data = {"wanted": len(wants)}
             if not check_mode:
-                tidy(places, outcome)
+                tidy(layout, outcome)
             return _timed(outcome, started)
     else:
-        outcome.why = [Difference("environment", places.stranger() or "nothing there", demand.stack)]
+        outcome.why = [Difference("environment", layout.stranger() or "nothing there", demand.stack)]
     outcome.changed = True
     if current is not None and not demand.may_move:
         hold_core(current, demand)
     if demand.bundle:
         bundle.require(demand.bundle, demand.lock, chosen_python(demand)[1], platform.machine(), demand.uv_sha256)
-    busy = jobs_in(places)
+    busy = jobs_in(layout)
     if busy:
         raise BusyError(f"{demand.path} is in use by our job, pid {', '.join(map(str, busy))}")
     if check_mode:
@@ -162,13 +162,13 @@ def converge(demand: Demand, check_mode: bool) -> Outcome:
         outcome.after = {name: one.version for name, one in wants.items()}
         outcome.data = {"wanted": len(wants)}
         return _timed(outcome, started)
-    with places.locked():
-        clean(places, outcome)
-        ready, has = reusable(places, demand, current) or build(places, demand)
-        if places.stranger():
-            outcome.notes.append(f"what stood at {demand.path} is now {places.set_aside()}")
-        places.swap(ready)
-        removed = places.prune(demand.keep)
+    with layout.locked():
+        clean(layout, outcome)
+        ready, has = reusable(layout, demand, current) or build(layout, demand)
+        if layout.stranger():
+            outcome.notes.append(f"what stood at {demand.path} is now {layout.set_aside()}")
+        layout.swap(ready)
+        removed = layout.prune(demand.keep)
     if removed:
         outcome.notes.append(f"removed old environments: {', '.join(removed)}")
     outcome.environment = ready
@@ -190,9 +190,9 @@ def hold_core(current: Path, demand: Demand) -> None:
         raise MoveError(", ".join(moves))
 
 
-def jobs_in(places: Places) -> list[int]:
+def jobs_in(layout: Layout) -> list[int]:
     """Our jobs that run in the environment: they import and start workers through the link, also later."""
-    roots = (f"{places.path}/", f"{places.folder}/")
+    roots = (f"{layout.path}/", f"{layout.folder}/")
     found = []
     for entry in processes.PROC.iterdir():
         if not entry.name.isdigit() or processes.marker_of(int(entry.name)) is None:
@@ -209,23 +209,23 @@ def _timed(outcome: Outcome, started: float) -> Outcome:
     return outcome
 
 
-def clean(places: Places, outcome: Outcome) -> None:
+def clean(layout: Layout, outcome: Outcome) -> None:
     """Remove what interrupted builds left. The caller holds the lock."""
-    for one in places.unfinished():
+    for one in layout.unfinished():
         outcome.notes.append(f"removed {one.name}, which an interrupted build left")
         remove(one)
 
 
-def tidy(places: Places, outcome: Outcome) -> None:
+def tidy(layout: Layout, outcome: Outcome) -> None:
     """Clean up beside an environment that is as it should be, unless another run is just building there."""
-    if places.unfinished():
-        with contextlib.suppress(BlockingIOError), places.locked():
-            clean(places, outcome)
+    if layout.unfinished():
+        with contextlib.suppress(BlockingIOError), layout.locked():
+            clean(layout, outcome)
 
 
-def reusable(places: Places, demand: Demand, current: Path | None) -> tuple[Path, dict[str, Has]] | None:
+def reusable(layout: Layout, demand: Demand, current: Path | None) -> tuple[Path, dict[str, Has]] | None:
     """A finished environment that already is what the lock says: after going back, or a crash before the swap."""
-    for one in places.finished():
+    for one in layout.finished():
         if one.resolve() != current:
             wrong, _, has = judge(one, demand)
             if not wrong:
@@ -233,7 +233,7 @@ def reusable(places: Places, demand: Demand, current: Path | None) -> tuple[Path
     return None
 
 
-def build(places: Places, demand: Demand) -> tuple[Path, dict[str, Has]]:
+def build(layout: Layout, demand: Demand) -> tuple[Path, dict[str, Has]]:
     """A new environment from the lock, verified against it. Removed again when anything goes wrong."""
     base, version = chosen_python(demand)
     wants = comparison.wanted(demand.lock, version)
@@ -249,12 +249,12 @@ def build(places: Places, demand: Demand) -> tuple[Path, dict[str, Has]]:
         wheel.obtain(demand.wheel, demand.home / "wheels", pinned, variables)
         links = [variables.get("UV_FIND_LINKS", ""), str(demand.home / "wheels")]
         variables["UV_FIND_LINKS"] = ",".join(filter(None, links))
-    variables["UV_CACHE_DIR"] = str(tool.cache_folder(variables, demand.home, places.folder))
+    variables["UV_CACHE_DIR"] = str(tool.cache_folder(variables, demand.home, layout.folder))
     # Without hard links to its cache uv would copy 8 GB and say so on every run.
     variables["UV_NO_PROGRESS"] = "1"
     # A uv.toml of the host could send the wheels to another folder, or forbid them.
     variables["UV_NO_CONFIG"] = "1"
-    target = places.new(hashlib.sha256(demand.lock.encode()).hexdigest())
+    target = layout.new(hashlib.sha256(demand.lock.encode()).hexdigest())
     try:
         tool.run(demand.uv, ["venv", "--quiet", "--no-project", "--python", base, str(target)], variables)
         (target / ".aerie").mkdir()

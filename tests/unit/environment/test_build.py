@@ -19,7 +19,7 @@ from ansible.module_utils.aerie.distributions import installed, written
 from ansible.module_utils.aerie.distributions.installed import site_packages_of
 from ansible.module_utils.aerie.environment import build, comparison, uv
 from ansible.module_utils.aerie.environment.build import Demand
-from ansible.module_utils.aerie.environment.places import Places
+from ansible.module_utils.aerie.environment.layout import Layout
 from ansible.module_utils.aerie.shared.checks import Checks
 
 from .conftest import UV, Wheels, job_in, make_lock, make_wheel
@@ -175,12 +175,12 @@ def test_killed_build_never_looks_finished_and_is_cleaned(
         time.sleep(0.02)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    assert len(Places(tmp_path / "env").unfinished()) == 1
+    assert len(Layout(tmp_path / "env").unfinished()) == 1
     assert os.path.realpath(tmp_path / "env") == before
     done = build.converge(demand(lock), check_mode=False)
     assert done.after == {"alpha": "1.5"}
     assert any("interrupted" in note for note in done.notes)
-    assert Places(tmp_path / "env").unfinished() == []
+    assert Layout(tmp_path / "env").unfinished() == []
 
 
 def test_leftovers_of_a_killed_build_go_also_when_nothing_is_to_be_built(demand: Make, tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_other_python_minor_builds_anew(demand: Make, tmp_path: Path) -> None:
 def test_stranger_is_told_and_moved_aside_only_by_converge(demand: Make, tmp_path: Path) -> None:
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "precious").write_text("x")
-    assert Places(tmp_path / "env").stranger() == "a directory"
+    assert Layout(tmp_path / "env").stranger() == "a directory"
     done = build.converge(demand(), check_mode=False)
     (aside,) = tmp_path.glob("env.replaced-*")
     assert (aside / "precious").read_text() == "x"

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from ansible.module_utils.aerie.distributions import lock
-from ansible.module_utils.aerie.environment import network, vllm_wheel, wheel_digest
+from ansible.module_utils.aerie.environment import network, vllm_wheel, wheel_record
 from ansible.module_utils.aerie.environment.network import FetchError, Network
 
 from .servers import COMMIT, TAG, VERSION, Server, publish
@@ -167,11 +167,11 @@ def test_a_record_of_another_commit_is_refused_before_anything_is_done(tmp_path:
     path.write_text(vllm_wheel.pin_line("vllm", f"0.16.0rc2.dev400+g{'b' * 9}", "1" * 64))
     for dry in (True, False):
         with pytest.raises(FetchError, match=r"records 0\.16\.0rc2\.dev400") as caught:
-            wheel_digest.settle(path, SOURCE, True, never, dry)
+            wheel_record.settle(path, SOURCE, True, never, dry)
         assert COMMIT in caught.value.wanted
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(lock.LockError, match=str(path)):
-        wheel_digest.settle(path, SOURCE, True, lambda: FIRST, False)
+        wheel_record.settle(path, SOURCE, True, lambda: FIRST, False)
 
 
 def test_the_record_of_a_signed_address_is_named_by_the_file_alone(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ansible.module_utils.aerie.distributions import lock
-from ansible.module_utils.aerie.environment import vllm_wheel, wheel_digest
+from ansible.module_utils.aerie.environment import vllm_wheel, wheel_record
 from ansible.module_utils.aerie.environment.network import FetchError
-from ansible.module_utils.aerie.environment.wheel_digest import Known
+from ansible.module_utils.aerie.environment.wheel_record import Known
 
 from .servers import COMMIT, TAG, VERSION, Server, publish
 from .test_module import Play, play, section  # noqa: F401
@@ -27,20 +27,20 @@ def never() -> Known:
 
 def test_nothing_is_downloaded_without_a_digest_or_trust(tmp_path: Path) -> None:
     with pytest.raises(FetchError, match="no digest is known") as caught:
-        wheel_digest.settle(tmp_path / "w.lock", SOURCE, False, never, False)
+        wheel_record.settle(tmp_path / "w.lock", SOURCE, False, never, False)
     assert "vllm_trust_first_download" in caught.value.remedy
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_first_digest_is_recorded_as_a_lock_and_holds(tmp_path: Path) -> None:
     path = tmp_path / "wheels" / "w.lock"
-    assert wheel_digest.settle(path, SOURCE, True, never, True) is None
+    assert wheel_record.settle(path, SOURCE, True, never, True) is None
     assert not path.exists()
-    assert wheel_digest.settle(path, SOURCE, True, lambda: FIRST, False) == FIRST
+    assert wheel_record.settle(path, SOURCE, True, lambda: FIRST, False) == FIRST
     assert lock.parse(path.read_text()) == [lock.Pin("vllm", VERSION, "")]
     assert f"--hash=sha256:{'1' * 64}" in path.read_text()
     assert COMMIT in path.read_text()
-    assert wheel_digest.settle(path, SOURCE, False, never, False) == FIRST
+    assert wheel_record.settle(path, SOURCE, False, never, False) == FIRST
 
 
 def test_another_digest_than_the_recorded_one_is_refused(tmp_path: Path) -> None:
@@ -48,28 +48,28 @@ def test_another_digest_than_the_recorded_one_is_refused(tmp_path: Path) -> None
 
     def meanwhile() -> Known:
         """Another host of the same run was faster, and got another file."""
-        wheel_digest.settle(path, SOURCE, True, lambda: FIRST, False)
+        wheel_record.settle(path, SOURCE, True, lambda: FIRST, False)
         return SECOND
 
     with pytest.raises(FetchError, match="2222"):
-        wheel_digest.settle(path, SOURCE, True, meanwhile, False)
+        wheel_record.settle(path, SOURCE, True, meanwhile, False)
     given = vllm_wheel.Source("nightly", commit=COMMIT, variant="cu129", sha256="2" * 64)
     with pytest.raises(FetchError) as caught:
-        wheel_digest.settle(path, given, True, never, False)
+        wheel_record.settle(path, given, True, never, False)
     assert "1111" in caught.value.wanted
     assert "1111" in path.read_text()
 
 
 def test_a_wheel_of_the_site_is_recorded_without_a_download(tmp_path: Path) -> None:
     source = vllm_wheel.Source("wheel", location=f"/x/vllm-{VERSION}-{TAG}.whl", sha256="1" * 64)
-    assert wheel_digest.settle(tmp_path / "w.lock", source, False, never, False) == FIRST
+    assert wheel_record.settle(tmp_path / "w.lock", source, False, never, False) == FIRST
 
 
 @pytest.mark.parametrize("text", ["vllm==1\n", "vllm==1 --hash=sha256:x\n", "other==1 --hash=sha256:" + "1" * 64])
 def test_a_record_that_is_no_lock_of_one_wheel_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "w.lock").write_text(text)
     with pytest.raises(lock.LockError, match="one pin of vllm with one hash"):
-        wheel_digest.settle(tmp_path / "w.lock", SOURCE, True, never, False)
+        wheel_record.settle(tmp_path / "w.lock", SOURCE, True, never, False)
 
 
 @pytest.mark.slow

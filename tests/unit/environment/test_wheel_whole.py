@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ansible.module_utils.aerie.environment import uv, vllm_wheel, wheel_digest
+from ansible.module_utils.aerie.environment import uv, vllm_wheel, wheel_record
 from ansible.module_utils.aerie.environment.network import FetchError
-from ansible.module_utils.aerie.environment.wheel_digest import Known
+from ansible.module_utils.aerie.environment.wheel_record import Known
 
 from .servers import COMMIT, TAG, VERSION, Server, publish
 from .test_nightly import binaries_of
@@ -54,7 +54,7 @@ def first(index: Server, tmp_path: Path, files: dict[str, bytes], record: bytes,
         got = vllm_wheel.obtain(source, tmp_path / "wheels", "", {})
         return Known(got.version, got.sha256)
 
-    wheel_digest.settle(tmp_path / "w.lock", source, True, fetch, False)
+    wheel_record.settle(tmp_path / "w.lock", source, True, fetch, False)
 
 
 def test_a_whole_wheel_is_recorded(index: Server, tmp_path: Path) -> None:

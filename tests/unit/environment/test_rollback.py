@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible.module_utils.aerie.environment import build, kept
+from ansible.module_utils.aerie.environment import build, rollback
 from ansible.module_utils.aerie.environment.build import Demand
 
 from .conftest import UV, Wheels, job_in, make_lock
@@ -47,7 +47,7 @@ def three(built: Path, tmp_path: Path) -> list[str]:
 
 
 def back(tmp_path: Path, name: str = "", check_mode: bool = False) -> tuple[str, bool]:
-    chosen, changed = kept.go_back(tmp_path / "env", name, "vllm", check_mode)
+    chosen, changed = rollback.go_back(tmp_path / "env", name, "vllm", check_mode)
     return chosen.name, changed
 
 
@@ -62,7 +62,7 @@ def test_the_one_before_is_taken_and_then_the_one_before_that(three: list[str], 
     assert back(tmp_path) == (three[1], True)
     assert "1.1" in version(tmp_path)
     assert back(tmp_path) == (three[0], True)
-    with pytest.raises(kept.KeptError, match=f"none older than {three[0]}; kept are: {three[2]}, {three[1]}"):
+    with pytest.raises(rollback.KeptError, match=f"none older than {three[0]}; kept are: {three[2]}, {three[1]}"):
         back(tmp_path)
     assert snapshot(tmp_path / "env.d") == before
 
@@ -75,7 +75,7 @@ def test_any_may_be_named_and_the_current_one_is_no_change(three: list[str], tmp
 
 
 def test_a_name_that_is_not_there_is_refused_with_those_that_are(three: list[str], tmp_path: Path) -> None:
-    with pytest.raises(kept.KeptError, match=f"no environment nope; kept are: {three[1]}, {three[0]}"):
+    with pytest.raises(rollback.KeptError, match=f"no environment nope; kept are: {three[1]}, {three[0]}"):
         back(tmp_path, "nope")
     assert "1.2" in version(tmp_path)
 
@@ -87,7 +87,7 @@ def test_one_that_is_no_longer_as_installed_is_refused(three: list[str], tmp_pat
         (site(damaged) / "gamma-1.0.dist-info").mkdir()
     else:
         (damaged / "bin" / "python").unlink()
-    with pytest.raises(kept.KeptError, match=f"{three[1]}: 1 differences from its lock"):
+    with pytest.raises(rollback.KeptError, match=f"{three[1]}: 1 differences from its lock"):
         back(tmp_path)
     assert "1.2" in version(tmp_path)
 
@@ -100,10 +100,10 @@ def test_what_is_found_wrong_after_the_swap_is_swapped_back(
     def second_time(environment: Path, _: str) -> None:
         looks.append(environment)
         if len(looks) == 2:
-            raise kept.KeptError("x", "y", "z")
+            raise rollback.KeptError("x", "y", "z")
 
-    monkeypatch.setattr(kept, "verify", second_time)
-    with pytest.raises(kept.KeptError):
+    monkeypatch.setattr(rollback, "verify", second_time)
+    with pytest.raises(rollback.KeptError):
         back(tmp_path)
     assert "1.2" in version(tmp_path)
 

@@ -17,7 +17,7 @@ from typing import Any, Iterator
 from ansible.module_utils.aerie.environment.comparison import MANIFEST, manifest
 
 
-class Places:
+class Layout:
     """The link, and the folder of environments beside it."""
 
     def __init__(self, path: Path) -> None:

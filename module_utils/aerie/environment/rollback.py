@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.aerie.environment import build, comparison
-from ansible.module_utils.aerie.environment.places import Places
+from ansible.module_utils.aerie.environment.layout import Layout
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,21 +21,21 @@ class KeptError(Exception):
         self.found, self.wanted, self.remedy = found, wanted, remedy
 
 
-def listing(places: Places, vllm_distribution: str) -> list[dict[str, Any]]:
+def listing(layout: Layout, vllm_distribution: str) -> list[dict[str, Any]]:
     """The finished environments, the newest first: name, stack, version of vLLM, and whether it is the current one."""
     found = []
-    for one in places.finished():
+    for one in layout.finished():
         recorded = comparison.manifest(one)
         pins = recorded.get("distributions", {})
         version = pins.get(vllm_distribution, {}).get("version", "")
-        current = one.resolve() == places.current()
+        current = one.resolve() == layout.current()
         found.append({"name": one.name, "stack": recorded.get("stack", ""), "vllm": version, "current": current})
     return found
 
 
-def choose(places: Places, name: str) -> Path:
+def choose(layout: Layout, name: str) -> Path:
     """The kept environment of a name, or the newest that is older than the current one. Raises `KeptError`."""
-    current, finished = places.current(), places.finished()
+    current, finished = layout.current(), layout.finished()
     kept = ", ".join(one.name for one in finished if one.resolve() != current) or "none"
     if name:
         named = [one for one in finished if one.name == name]
@@ -54,25 +54,25 @@ def go_back(path: Path, name: str, vllm_distribution: str, check_mode: bool) -> 
     Raises `KeptError`, `BusyError`, `ToolError`, `LockError`, `BlockingIOError` or `OSError`; the link then leads where
     it led.
     """
-    places = Places(path)
-    if places.stranger():
-        raise KeptError(f"{places.stranger()} at {path}, not made by this role", "a link of ours", "see ml_env_source")
-    chosen, before = choose(places, name), places.current()
+    layout = Layout(path)
+    if layout.stranger():
+        raise KeptError(f"{layout.stranger()} at {path}, not made by this role", "a link of ours", "see ml_env_source")
+    chosen, before = choose(layout, name), layout.current()
     verify(chosen, vllm_distribution)
     if chosen.resolve() == before:
         return chosen, False
-    busy = build.jobs_in(places)
+    busy = build.jobs_in(layout)
     if busy:
         raise build.BusyError(f"{path} is in use by our job, pid {', '.join(map(str, busy))}")
     if check_mode:
         return chosen, True
-    with places.locked():
-        places.swap(chosen)
+    with layout.locked():
+        layout.swap(chosen)
         try:
             verify(path.resolve(), vllm_distribution)
         except BaseException:
             if before:
-                places.swap(before)
+                layout.swap(before)
             raise
     return chosen, True
 
