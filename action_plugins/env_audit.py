@@ -13,8 +13,9 @@ from ansible.plugins.loader import action_loader
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import aerie_paths  # noqa: F401  (makes the following importable)
 
-from ansible.module_utils.aerie.distributions.lock import LockError, joined, parse
+from ansible.module_utils.aerie.distributions.lock import joined, parse
 from ansible.module_utils.aerie.patching.series import SeriesError
+from ansible.module_utils.aerie.shared.refusal import Refusal
 
 
 def parts_of(paths: object) -> list[str]:
@@ -23,7 +24,7 @@ def parts_of(paths: object) -> list[str]:
 
 
 def read_lock(paths: object) -> list[list[str]]:
-    """The pins of a lock as plain lists: the hashes, nine tenths of the file, stay here. Raises ``LockError``."""
+    """The pins of a lock as plain lists: the hashes, nine tenths of the file, stay here. Raises a ``Refusal``."""
     return [list(pin) for pin in parse(joined(parts_of(paths)))]
 
 
@@ -56,7 +57,11 @@ class ActionModule(ActionBase):
         try:
             arguments["pins"] = read_lock(arguments.get("lock"))
             arguments["series"] = read_series(arguments.get("series_dirs"))
-        except (LockError, SeriesError) as error:
+        except Refusal as refusal:
+            aerie = {"section": "audit", "checks": [refusal.as_check().as_data()], "data": {}}
+            result.update(failed=True, changed=False, msg=str(refusal), aerie=aerie)
+            return result
+        except SeriesError as error:
             remedy = "mend the stack's files: make lock renews a lock, tools/series.py lint shows what ails a series"
             check = {
                 "name": "stack files",

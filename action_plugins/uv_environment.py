@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Give the module the lock, the digest of vLLM's wheel where that comes from elsewhere, and the controller's uv."""
+"""Give the module the lock, the digest of vLLM's wheel where the lock leaves vLLM out, and the controller's uv."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import shutil
 import sys
 from pathlib import Path
@@ -16,16 +15,19 @@ from ansible.plugins.action import ActionBase
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import aerie_paths  # noqa: F401  (makes the following importable)
 
-from ansible.module_utils.aerie.distributions import lock
-from ansible.module_utils.aerie.environment import vllm_wheel, wheel_record
-from ansible.module_utils.aerie.environment.network import FetchError
+from ansible.module_utils.aerie.environment import vllm_wheel
+from ansible.module_utils.aerie.environment.wheel_record import RecordedWheel, settle
+from ansible.module_utils.aerie.shared.checks import Check
+from ansible.module_utils.aerie.shared.digests import sha256_file
+from ansible.module_utils.aerie.shared.refusal import Refusal
 
 MODULE = "uv_environment"
+CHECK = "vLLM wheel"
 RECORD = "restore the record as it was committed; remove it only to record the digest anew"
 
 
-class AnsweredError(Exception):
-    """The run of the task ends here, with a result."""
+class EarlyResultError(Exception):
+    """The task ends here, with this result."""
 
     def __init__(self, result: dict[str, Any]) -> None:
         super().__init__()
@@ -41,13 +43,11 @@ def controller_uv() -> Path:
     return Path(found)
 
 
-def answer(status: str, found: str, wanted: str, remedy: str, changed: bool = False) -> dict[str, Any]:
-    """A result of one check about vLLM's wheel."""
-    check = {"name": "vLLM wheel", "status": status, "found": found, "wanted": wanted, "remedy": remedy}
-    failed = {"failed": True} if status == "fail" else {}
-    message = f"{found}; wanted {wanted}" + (f". Remedy: {remedy}" if remedy else "")
-    aerie = {"section": "provision", "checks": [check], "data": {}}
-    return {**failed, "changed": changed, "msg": message, "aerie": aerie}
+def result_of(check: Check, changed: bool = False) -> dict[str, Any]:
+    """The result of a task that ends with one check."""
+    failed = {"failed": True} if check.status == "fail" else {}
+    aerie = {"section": "provision", "checks": [check.as_data()], "data": {}}
+    return {**failed, "changed": changed, "msg": check.as_text(), "aerie": aerie}
 
 
 class ActionModule(ActionBase):
@@ -62,12 +62,15 @@ class ActionModule(ActionBase):
         arguments = dict(self._task.args)
         try:
             arguments["lock_text"] = self.lock_text(arguments, task_vars)
-        except AnsweredError as early:
+        except EarlyResultError as early:
             result.update(early.result)
             return result
-        # A bundle brings a copy, which must be the same; what exists is not touched.
+        except Refusal as refusal:
+            result.update(result_of(refusal.as_check()))
+            return result
+        # A bundle's uv must be the same file; an existing environment needs none.
         if not arguments.get("uv") and arguments.get("source") != "existing":
-            arguments["uv_sha256"] = hashlib.sha256(controller_uv().read_bytes()).hexdigest()
+            arguments["uv_sha256"] = sha256_file(controller_uv())
         module_result = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars)
         if module_result.get("needs_uv"):
             module_result = self.with_uv(arguments, task_vars)
@@ -77,60 +80,65 @@ class ActionModule(ActionBase):
         return result
 
     def lock_text(self, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> str:
-        """The whole lock; where vLLM comes from elsewhere, `wheel` in the arguments gets its digest."""
+        """The complete lock. Where the stack's lock leaves vLLM out, `wheel` in the arguments gets the wheel's digest.
+
+        Raises `Refusal` or `EarlyResultError`.
+        """
         path = Path(str(arguments.get("lock", "")))
         if not path.is_file():
             raise AnsibleActionFail(f"no lock {path} on the controller: make lock STACK={arguments.get('stack')}")
         text = path.read_text(encoding="utf-8")
         record = Path(str(arguments.pop("wheel_record", "") or ""))
         trust = bool(arguments.pop("trust_first_download", False))
+        source = vllm_wheel.source_of(arguments.get("wheel") or {})
+        if source is None:
+            return text
+        if arguments.get("source") == "existing" and not record.is_file():
+            # No wheel was recorded: instead of its digest, vLLM's version and binaries are looked at.
+            arguments["allowed"] = [*(arguments.get("allowed") or []), source.distribution]
+            arguments["wheel"] = dataclasses.asdict(source)
+            return text
         try:
-            source = vllm_wheel.source_of(arguments.get("wheel") or {})
-            if source is None:
-                return text
-            if arguments.get("source") == "existing" and not record.is_file():
-                # No wheel to have a digest of: its version and its binaries are looked at.
-                arguments["allowed"] = [*(arguments.get("allowed") or []), source.distribution]
-                arguments["wheel"] = dataclasses.asdict(source)
-                return text
-            known = self.known(record, source, trust, arguments, task_vars)
-        except (FetchError, lock.LockError, OSError) as error:
-            wanted = getattr(error, "wanted", "a record that can be read and written")
-            raise AnsweredError(answer("fail", str(error), wanted, getattr(error, "remedy", RECORD))) from None
-        arguments["wheel"] = dataclasses.asdict(dataclasses.replace(source, sha256=known.sha256))
-        return text.rstrip("\n") + "\n" + vllm_wheel.pin_line(source.distribution, known.version, known.sha256)
+            wheel = self.recorded_wheel(record, source, trust, arguments, task_vars)
+        except OSError as error:
+            raise Refusal(CHECK, str(error), "a record that can be read and written", RECORD) from error
+        arguments["wheel"] = dataclasses.asdict(dataclasses.replace(source, sha256=wheel.sha256))
+        return text.rstrip("\n") + "\n" + vllm_wheel.pin_line(source.distribution, wheel.version, wheel.sha256)
 
-    def known(
+    def recorded_wheel(
         self,
         record: Path,
         source: vllm_wheel.Source,
         trust: bool,
         arguments: dict[str, Any],
         task_vars: dict[str, Any] | None,
-    ) -> wheel_record.Known:
-        """Version and digest from the record, which is made at the first download."""
+    ) -> RecordedWheel:
+        """Version and digest from the record, which is made at the first download.
 
-        def fetch() -> wheel_record.Known:
-            given = {
+        Raises `Refusal`, `OSError` or `EarlyResultError`.
+        """
+
+        def fetch() -> RecordedWheel:
+            inputs = {
                 "source": dataclasses.asdict(source),
                 "home": arguments.get("home"),
                 "environment": arguments.get("environment") or {},
             }
-            got = self._execute_module(module_name="vllm_wheel", module_args=given, task_vars=task_vars)
-            if got.get("failed"):
-                raise AnsweredError(got)
-            version, sha256 = str(got["version"]), str(got["sha256"])
+            download = self._execute_module(module_name="vllm_wheel", module_args=inputs, task_vars=task_vars)
+            if download.get("failed"):
+                raise EarlyResultError(download)
+            version, sha256 = str(download["version"]), str(download["sha256"])
             if not vllm_wheel.SHA256.fullmatch(sha256) or "*" in version:
-                # What Ansible hides it hides everywhere.
+                # Ansible masks a secret wherever it occurs in a result.
                 found = f"version {version}, sha256 {sha256}: a password of the inventory is a part of them"
-                raise AnsweredError(answer("fail", found, "what is to be recorded", "change that password"))
-            return wheel_record.Known(version, sha256)
+                raise Refusal(CHECK, found, "a version and a digest to record", "change that password")
+            return RecordedWheel(version, sha256)
 
-        known = wheel_record.settle(record, source, trust, fetch, bool(self._task.check_mode))
-        if known is None:
+        wheel = settle(record, source, trust, fetch, bool(self._task.check_mode))
+        if wheel is None:
             found = f"would be downloaded, and its digest recorded in {record}"
-            raise AnsweredError(answer("n/a", found, "a recorded digest", "", changed=True))
-        return known
+            raise EarlyResultError(result_of(Check(CHECK, "n/a", found, "a recorded digest"), changed=True))
+        return wheel
 
     def with_uv(self, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
         """Transfer uv and call again."""

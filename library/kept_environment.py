@@ -35,11 +35,12 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible.module_utils.aerie.distributions.lock import LockError
-from ansible.module_utils.aerie.environment import build, comparison, rollback, uv
+from ansible.module_utils.aerie.environment import comparison, rollback
+from ansible.module_utils.aerie.environment.comparison import installed_versions, versions_of
 from ansible.module_utils.aerie.environment.layout import Layout
 from ansible.module_utils.aerie.module_io.result import finish
-from ansible.module_utils.aerie.shared.checks import Checks
+from ansible.module_utils.aerie.shared.checks import Check, Checks
+from ansible.module_utils.aerie.shared.refusal import Refusal
 
 SECTION = "provision"
 
@@ -54,40 +55,42 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    path, distribution, checks = Path(module.params["path"]), module.params["vllm_distribution"], Checks()
+    path, distribution = Path(module.params["path"]), module.params["vllm_distribution"]
     layout = Layout(path)
     current = layout.current()
-    before = build.versions(comparison.installed(current, distribution)) if current else {}
-    wanted, remedy = "a kept environment that is as it was installed", ""
+    before = versions_of(installed_versions(current, distribution)) if current else {}
+    wanted = "a kept environment that is as it was installed"
     try:
         chosen, changed = rollback.go_back(path, module.params["name"], distribution, module.check_mode)
-    except rollback.KeptError as error:
-        found, wanted, remedy = error.found, error.wanted, error.remedy
-    except build.BusyError as error:
-        found, remedy = str(error), "wait for it to end, or end it: playbooks/stop.yml"
-    except BlockingIOError:
-        found, remedy = f"another run builds in {path}.d", "wait for it to end"
-    except (uv.ToolError, LockError, OSError) as error:
-        found, remedy = str(error), "choose another one, or provision anew"
-    else:
-        after = build.versions(comparison.installed(chosen, distribution))
-        verb = ("would lead" if module.check_mode else "leads") if changed else "led already"
-        checks.add("kept environment", "pass", f"{path} {verb} to {chosen.name}, as its lock says", wanted)
-        all_kept = rollback.listing(layout, distribution)
-        names = ", ".join(one["name"] for one in all_kept)
-        data = {"path": str(path), "kept": all_kept}
-        summary = f"{chosen.name}, {len(after)} distributions; kept: {names}"
-        finish(
-            module, SECTION, checks, changed, {**data, "summary": summary, "moves": comparison.moves(before, after)},
-            environment=str(chosen),
-            diff={
-                "before_header": f"{path} (current)", "after_header": f"{path} ({chosen.name})",
-                "before": comparison.listing(before), "after": comparison.listing(after),
-            },
-        )  # fmt: skip
+    except Refusal as refusal:
+        refuse(module, layout, refusal.as_check())
         return
-    checks.add("kept environment", "fail", found, wanted, remedy)
-    finish(module, SECTION, checks, False, {"path": str(path), "kept": rollback.listing(layout, distribution)})
+    except OSError as error:
+        remedy = "choose another one, or provision anew"
+        refuse(module, layout, Check(rollback.CHECK, "fail", str(error), wanted, remedy))
+        return
+    checks, after = Checks(), versions_of(installed_versions(chosen, distribution))
+    verb = ("would lead" if module.check_mode else "leads") if changed else "led already"
+    checks.add(rollback.CHECK, "pass", f"{path} {verb} to {chosen.name}, as its lock says", wanted)
+    kept = rollback.listing(layout, distribution)
+    summary = f"{chosen.name}, {len(after)} distributions; kept: {', '.join(entry['name'] for entry in kept)}"
+    data = {"path": str(path), "kept": kept, "summary": summary, "moves": comparison.moves(before, after)}
+    finish(
+        module, SECTION, checks, changed, data,
+        environment=str(chosen),
+        diff={
+            "before_header": f"{path} (current)", "after_header": f"{path} ({chosen.name})",
+            "before": comparison.listing(before), "after": comparison.listing(after),
+        },
+    )  # fmt: skip
+
+
+def refuse(module: AnsibleModule, layout: Layout, problem: Check) -> None:
+    """End with a failed check, and the environments that could be chosen."""
+    checks = Checks()
+    checks.append(problem)
+    kept = rollback.listing(layout, module.params["vllm_distribution"])
+    finish(module, SECTION, checks, False, {"path": str(layout.path), "kept": kept})
 
 
 if __name__ == "__main__":

@@ -59,42 +59,44 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible.module_utils.aerie.distributions.lock import LockError
 from ansible.module_utils.aerie.environment import bundle, uv, vllm_wheel, wheel_record
-from ansible.module_utils.aerie.environment.network import FetchError
+from ansible.module_utils.aerie.environment.file_digest import file_digest
 from ansible.module_utils.aerie.gates.machine import size
 from ansible.module_utils.aerie.module_io import secrets
 from ansible.module_utils.aerie.module_io.result import finish
 from ansible.module_utils.aerie.module_io.variables import as_text
-from ansible.module_utils.aerie.shared.checks import Checks
+from ansible.module_utils.aerie.shared.checks import Check, Checks
+from ansible.module_utils.aerie.shared.refusal import Refusal
+
+REMEDY = "see what pip said; mirrors, proxies and certificates go into bundle_environment"
 
 
-def download(given: dict[str, Any], wanted: str, wheels: Path) -> None:
-    """Have the wheels in a folder, and no other. Raises `ToolError` with what pip said."""
-    digits = given["python"].replace(".", "")
-    tags = [part for tag in bundle.platforms(given["glibc"], given["machine"]) for part in ("--platform", tag)]
+def download(params: dict[str, Any], wanted: str, wheels: Path) -> None:
+    """Download the wheels into a folder. Raises `Refusal` with what pip said."""
+    digits = params["python"].replace(".", "")
+    tags = [part for tag in bundle.platforms(params["glibc"], params["machine"]) for part in ("--platform", tag)]
     abis = [part for abi in (f"cp{digits}", "abi3", "none") for part in ("--abi", abi)]
     with tempfile.TemporaryDirectory(prefix="aerie-bundle-") as scratch:
         lines = Path(scratch) / "requirements.txt"
         lines.write_text(wanted, encoding="utf-8")
         command = [
-            # Quiet, pip keeps to itself that a certificate was the reason.
+            # A quiet pip does not say that a certificate was the reason.
             sys.executable, "-m", "pip", "download", "--progress-bar", "off", "--no-deps", "--require-hashes",
-            "--only-binary", ":all:", "--implementation", "cp", "--python-version", given["python"],
+            "--only-binary", ":all:", "--implementation", "cp", "--python-version", params["python"],
             *abis, *tags, "--dest", str(wheels), "--requirement", str(lines),
         ]  # fmt: skip
-        environment = variables(given)
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, env=variables(params), capture_output=True, text=True, check=False)
     if done.returncode:
         said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-uv.TAIL :])
-        raise uv.ToolError(f"pip download ended with {done.returncode}: {said}")
+        found = f"pip download ended with {done.returncode}: {said}"
+        raise Refusal("bundle", found, "every wheel of the lock", REMEDY)
 
 
-def variables(given: dict[str, Any]) -> dict[str, str]:
-    """The controller's variables, and what the request adds; an authorities' file by each name that is looked for."""
-    added = as_text(given["environment"])
+def variables(params: dict[str, Any]) -> dict[str, str]:
+    """The controller's variables and those added; a file of certificates under every name that tools look for."""
+    added = as_text(params["environment"])
     merged = {**os.environ, **added}
-    # What the request says wins over all of the controller's, of which pip would heed REQUESTS_CA_BUNDLE first.
+    # Added certificates replace the controller's: pip would use its REQUESTS_CA_BUNDLE first.
     authorities = added.get("PIP_CERT") or added.get("SSL_CERT_FILE")
     if authorities:
         return {**merged, **dict.fromkeys(("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT"), authorities), **added}
@@ -103,21 +105,21 @@ def variables(given: dict[str, Any]) -> dict[str, str]:
     return merged
 
 
-def with_wheel(given: dict[str, Any], text: str, dry: bool) -> str:
-    """The whole lock; vLLM's own wheel is in the bundle, and its digest on record, where it is not in the stack's.
+def with_wheel(params: dict[str, Any], text: str, dry: bool) -> str:
+    """The complete lock. Where the stack's lock leaves vLLM out, its wheel goes into the bundle, its digest on record.
 
-    Raises `FetchError`, `LockError` or `OSError`.
+    Raises `Refusal` or `OSError`.
     """
-    source = vllm_wheel.source_of(given["wheel"])
+    source = vllm_wheel.source_of(params["wheel"])
     if source is None:
         return text
-    folder, reached = Path(given["path"]) / "wheels", uv.clean_environment(variables(given), {})
+    folder, reached = Path(params["path"]) / "wheels", uv.clean_variables(variables(params), {})
 
-    def fetch() -> wheel_record.Known:
-        got = vllm_wheel.obtain(source, folder, "", reached)
-        return wheel_record.Known(got.version, got.sha256)
+    def fetch() -> wheel_record.RecordedWheel:
+        wheel = vllm_wheel.obtain(source, folder, "", reached)
+        return wheel_record.RecordedWheel(wheel.version, wheel.sha256)
 
-    known = wheel_record.settle(Path(given["wheel_record"]), source, given["trust_first_download"], fetch, dry)
+    known = wheel_record.settle(Path(params["wheel_record"]), source, params["trust_first_download"], fetch, dry)
     if known is None:
         return text
     if not dry:
@@ -126,9 +128,9 @@ def with_wheel(given: dict[str, Any], text: str, dry: bool) -> str:
 
 
 def drop_others(wheels: Path, wanted: str) -> None:
-    """Remove wheels of an earlier lock: what pip took has a digest of this one."""
+    """Remove wheels whose digest is not in the requirements: they are of an earlier lock."""
     for path in wheels.iterdir():
-        if f"sha256:{uv.sha256_of(path)}" not in wanted:
+        if f"sha256:{file_digest(path)}" not in wanted:
             path.unlink()
 
 
@@ -147,25 +149,25 @@ def copy_model(model: Path, target: Path) -> None:
     shutil.copytree(str(model), str(target), copy_function=link)
 
 
-def whole(folder: Path, facts: dict[str, Any]) -> bool:
+def complete(folder: Path, facts: dict[str, Any]) -> bool:
     """Whether the folder is a bundle with these facts and without damage."""
     manifest = bundle.read(folder)
     same = bool(manifest) and all(manifest.get(name) == value for name, value in facts.items())
     return same and not bundle.damages(folder, manifest)
 
 
-def make(given: dict[str, Any], stack_text: str, text: str, facts: dict[str, Any]) -> None:
-    """Make or mend the bundle; what is there and right is kept."""
-    folder = Path(given["path"])
+def make(params: dict[str, Any], stack_text: str, text: str, facts: dict[str, Any]) -> None:
+    """Make the bundle, or complete one; wheels that are there and intact stay."""
+    folder = Path(params["path"])
     wheels = folder / "wheels"
     wheels.mkdir(parents=True, exist_ok=True)
     (folder / bundle.MANIFEST).unlink(missing_ok=True)
-    download(given, bundle.requirements(stack_text, f"{given['python']}.0"), wheels)
-    drop_others(wheels, bundle.requirements(text, f"{given['python']}.0"))
+    download(params, bundle.requirements(stack_text, f"{params['python']}.0"), wheels)
+    drop_others(wheels, bundle.requirements(text, f"{params['python']}.0"))
     (folder / "lock.txt").write_text(text, encoding="utf-8")
     uv.install(Path(sys.executable).parent / "uv", folder / "bin" / "uv")
-    if given["model"]:
-        copy_model(Path(given["model"]), folder / "model")
+    if params["model"]:
+        copy_model(Path(params["model"]), folder / "model")
     bundle.write(folder, facts)
 
 
@@ -187,31 +189,30 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given, checks, folder = module.params, Checks(), Path(module.params["path"])
-    secrets.hide(module, given["environment"], os.environ, *secrets.addresses_of(given["wheel"]))
-    facts = {name: given[name] for name in ("stack", "python", "glibc", "machine", "model")}
+    params, checks, folder = module.params, Checks(), Path(module.params["path"])
+    secrets.hide(module, params["environment"], os.environ, *secrets.addresses_of(params["wheel"]))
+    facts = {name: params[name] for name in ("stack", "python", "glibc", "machine", "model")}
     changed = True
     try:
-        stack_text = Path(given["lock"]).read_text(encoding="utf-8")
-        text = with_wheel(given, stack_text, module.check_mode)
+        stack_text = Path(params["lock"]).read_text(encoding="utf-8")
+        text = with_wheel(params, stack_text, module.check_mode)
         facts["lock_sha256"] = hashlib.sha256(text.encode()).hexdigest()
-        changed = not whole(folder, facts)
+        changed = not complete(folder, facts)
         if changed and not module.check_mode:
-            make(given, stack_text, text, facts)
-    except FetchError as error:
-        checks.add("vLLM wheel", "fail", error.found, error.wanted, error.remedy)
+            make(params, stack_text, text, facts)
+    except Refusal as refusal:
+        checks.append(refusal.as_check())
         finish(module, "bundle", checks, False, {})
         return
-    except (uv.ToolError, LockError, OSError) as error:
-        remedy = "see what pip said; mirrors, proxies and certificates go into bundle_environment"
-        checks.add("bundle", "fail", str(error), "every wheel of the lock", remedy)
+    except OSError as error:
+        checks.append(Check("bundle", "fail", str(error), "every wheel of the lock", REMEDY))
         finish(module, "bundle", checks, False, {})
         return
     files = bundle.read(folder).get("files", {})
     total = size(sum(entry["bytes"] for entry in files.values()))
     text = f"{len(files)} files, {total}" if files else "would be made"
-    checks.add("bundle", "pass", text, f"the lock of {given['stack']} for Python {given['python']}")
-    finish(module, "bundle", checks, changed, {"path": str(folder), "summary": f"{given['stack']}: {text}"})
+    checks.add("bundle", "pass", text, f"the lock of {params['stack']} for Python {params['python']}")
+    finish(module, "bundle", checks, changed, {"path": str(folder), "summary": f"{params['stack']}: {text}"})
 
 
 if __name__ == "__main__":

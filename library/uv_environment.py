@@ -82,24 +82,26 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible.module_utils.aerie.distributions.lock import LockError
-from ansible.module_utils.aerie.environment import adopted, build, comparison, uv, vllm_wheel
-from ansible.module_utils.aerie.environment.bundle import BundleError
+from ansible.module_utils.aerie.environment import adopted, comparison, uv, vllm_wheel
+from ansible.module_utils.aerie.environment.bundle import BundleRefusal
+from ansible.module_utils.aerie.environment.converge import converge
+from ansible.module_utils.aerie.environment.demand import Demand, Outcome
+from ansible.module_utils.aerie.environment.file_digest import file_digest
 from ansible.module_utils.aerie.environment.layout import Layout
-from ansible.module_utils.aerie.environment.network import FetchError
 from ansible.module_utils.aerie.module_io import secrets
 from ansible.module_utils.aerie.module_io.result import finish
 from ansible.module_utils.aerie.module_io.variables import as_text
-from ansible.module_utils.aerie.shared.checks import Checks
+from ansible.module_utils.aerie.shared.checks import Check, Checks
+from ansible.module_utils.aerie.shared.refusal import Refusal
 
 SECTION = "provision"
-NETWORK = "see what uv said; mirrors, proxies and certificates go into ml_env_uv_environment"
 
 
-def refuse(module: AnsibleModule, name: str, found: str, wanted: str, remedy: str) -> None:
-    """End with one failing check."""
+def refuse(module: AnsibleModule, *problems: Check) -> None:
+    """End with these failed checks."""
     checks = Checks()
-    checks.add(name, "fail", found, wanted, remedy)
+    for problem in problems:
+        checks.append(problem)
     finish(module, SECTION, checks, False, {})
 
 
@@ -113,7 +115,7 @@ def uv_in_place(module: AnsibleModule) -> str:
         return ""  # nothing is installed
     if given["source"] == "bundle":
         return str(target)  # comes from the bundle, when something is built and the bundle was found whole
-    if uv.sha256_of(target) != given["uv_sha256"] and not module.check_mode:
+    if file_digest(target) != given["uv_sha256"] and not module.check_mode:
         if not given["uv_upload"]:
             module.exit_json(changed=False, needs_uv=True)
         uv.install(Path(given["uv_upload"]), target)
@@ -121,50 +123,55 @@ def uv_in_place(module: AnsibleModule) -> str:
 
 
 def bundle_of(module: AnsibleModule) -> Path | None:
-    """The folder to install from, when that is asked for."""
+    """The folder to install from, where the source is a bundle. Raises `Refusal`."""
     if module.params["source"] != "bundle":
         return None
     if not module.params["bundle"]:
-        refuse(module, "bundle", "no ml_env_bundle", "a folder of the host", "make one with playbooks/bundle.yml")
+        raise Refusal("bundle", "no ml_env_bundle", "a folder of the host", "make one with playbooks/bundle.yml")
     return Path(module.params["bundle"])
 
 
-def wheel_of(module: AnsibleModule) -> vllm_wheel.Source | None:
-    """Where vLLM comes from when it is not in the lock."""
-    try:
-        return vllm_wheel.source_of(module.params["wheel"])
-    except FetchError as error:
-        refuse(module, "vLLM wheel", error.found, error.wanted, error.remedy)
-        raise
-
-
-def refuse_bundle(module: AnsibleModule, error: BundleError) -> None:
-    """End with one failing check for each file that is not as bundled."""
-    checks = Checks()
-    remedy = "copy the bundle again, or make it from the stack's lock with playbooks/bundle.yml"
-    for one in error.problems:
-        checks.add(f"bundle {one.name}", "fail", one.found, one.wanted, remedy)
-    finish(module, SECTION, checks, False, {})
-
-
-def adopt(module: AnsibleModule, demand: build.Demand) -> None:
+def adopt(module: AnsibleModule, demand: Demand) -> None:
     """Verify what stands at the path and install nothing."""
     checks, data = adopted.judge(demand)
     found, python = data.get("environment", ""), str(demand.path / "bin" / "python")
     finish(module, SECTION, checks, False, data, environment=found, python=python)
 
 
-def require_place(module: AnsibleModule, demand: build.Demand) -> None:
-    """Refuse a stranger at the path."""
+def require_place(demand: Demand) -> None:
+    """Raise `Refusal` for something at the path that is not ours."""
     stranger = Layout(demand.path).stranger()
     if stranger and not demand.replace:
-        refuse(
-            module, "place", f"{stranger} at {demand.path}, not made by this role", "nothing, or a link of ours",
+        raise Refusal(
+            "place", f"{stranger} at {demand.path}, not made by this role", "nothing, or a link of ours",
             "ml_env_source: existing adopts and verifies it; ml_env_replace: true moves it aside",
         )  # fmt: skip
 
 
-def report(outcome: build.Outcome, demand: build.Demand, check_mode: bool) -> dict[str, Any]:
+def demand_of(module: AnsibleModule) -> Demand:
+    """The demand from the module's parameters. Raises `Refusal`."""
+    params = module.params
+    return Demand(
+        path=Path(params["path"]),
+        lock=params["lock_text"],
+        stack=params["stack"],
+        python=params["python"],
+        python_versions=params["python_versions"],
+        home=Path(params["home"]),
+        uv=uv_in_place(module),
+        vllm_distribution=params["vllm_distribution"],
+        keep=params["keep"],
+        may_move=params["may_move"],
+        replace=params["replace"],
+        variables=as_text(params["environment"]),
+        allowed=params["allowed"],
+        bundle=bundle_of(module),
+        uv_sha256="" if params["uv"] else params["uv_sha256"] or "",
+        wheel=vllm_wheel.source_of(params["wheel"]),
+    )
+
+
+def report(outcome: Outcome, demand: Demand, check_mode: bool) -> dict[str, Any]:
     """Data of the section."""
     moved = comparison.moves(outcome.before, outcome.after)
     count = sum(len(group) for group in moved.values())
@@ -180,7 +187,7 @@ def report(outcome: build.Outcome, demand: build.Demand, check_mode: bool) -> di
         "stack": demand.stack,
         "python": outcome.python,
         "distributions": len(outcome.after),
-        "why": [one._asdict() for one in outcome.why[:20]],
+        "why": [difference._asdict() for difference in outcome.why[:20]],
         "moves": moved,
         "notes": outcome.notes,
         "seconds": outcome.seconds,
@@ -216,66 +223,38 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given = module.params
-    secrets.hide(module, given["environment"], os.environ, *secrets.addresses_of(given["wheel"]))
-    if not given["lock_text"]:
+    params = module.params
+    secrets.hide(module, params["environment"], os.environ, *secrets.addresses_of(params["wheel"]))
+    if not params["lock_text"]:
         module.fail_json(msg="uv_environment: its action plugin has not read the lock; see ansible.cfg")
-    demand = build.Demand(
-        path=Path(given["path"]),
-        lock=given["lock_text"],
-        stack=given["stack"],
-        python=given["python"],
-        python_versions=given["python_versions"],
-        home=Path(given["home"]),
-        uv=uv_in_place(module),
-        vllm_distribution=given["vllm_distribution"],
-        keep=given["keep"],
-        may_move=given["may_move"],
-        replace=given["replace"],
-        environment=as_text(given["environment"]),
-        allowed=given["allowed"],
-        bundle=bundle_of(module),
-        uv_sha256="" if given["uv"] else given["uv_sha256"] or "",
-        wheel=wheel_of(module),
-    )
     try:
-        if given["source"] == "existing":
+        demand = demand_of(module)
+        if params["source"] == "existing":
             adopt(module, demand)
-        require_place(module, demand)
-        outcome = build.converge(demand, module.check_mode)
-    except BundleError as error:
-        refuse_bundle(module, error)
+        require_place(demand)
+        outcome = converge(demand, module.check_mode)
+    except BundleRefusal as refusal:
+        refuse(module, *refusal.problems)
         return
-    except LockError as error:
-        refuse(module, "lock", str(error), "a lock for this Python", f"renew it: make lock STACK={demand.stack}")
-        return
-    except FetchError as error:
-        refuse(module, "vLLM wheel", error.found, error.wanted, error.remedy)
-        return
-    except uv.ToolError as error:
-        refuse(module, "build", str(error), f"the stack {demand.stack} installed", NETWORK)
-        return
-    except build.MoveError as error:
-        remedy = "if the lock was renewed on purpose, set ml_env_may_move: true for one run; otherwise restore the lock"
-        refuse(module, "core versions", f"would move: {error}", f"as the stack {demand.stack} had them here", remedy)
-        return
-    except build.BusyError as error:
-        remedy = "wait for it to end, or end it: playbooks/stop.yml"
-        refuse(module, "build", str(error), "an environment that nothing runs in", remedy)
-        return
-    except BlockingIOError:
-        refuse(module, "build", f"another run builds in {demand.path}.d", "one run at a time", "wait for it to end")
+    except Refusal as refusal:
+        refuse(module, refusal.as_check())
         return
     except OSError as error:
-        refuse(module, "build", str(error), "a place that can be written to", "free disk space, or mend permissions")
+        remedy = "free disk space, or correct the permissions"
+        refuse(module, Check("build", "fail", str(error), "a place that can be written to", remedy))
         return
+    present(module, demand, outcome)
+
+
+def present(module: AnsibleModule, demand: Demand, outcome: Outcome) -> None:
+    """End with what was found and done."""
     checks, verb = Checks(), "would be " if module.check_mode and outcome.changed else ""
     count = len(outcome.after)
     checks.add("distributions", "pass", f"{count} {verb}as locked", f"{count}")
     if outcome.changed:
         first = outcome.why[0]
         text = f"{len(outcome.why)} differences, the first: {first.name}: {first.found}, wanted {first.wanted}"
-        checks.add("environment before", "pass", text, "whatever it was")
+        checks.add("environment before", "pass", text, "any state")
     finish(
         module, SECTION, checks, outcome.changed, report(outcome, demand, module.check_mode),
         environment=str(outcome.environment or ""), python=str(demand.path / "bin" / "python"),

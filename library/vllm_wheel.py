@@ -39,11 +39,11 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible.module_utils.aerie.environment import uv, vllm_wheel
-from ansible.module_utils.aerie.environment.network import FetchError
 from ansible.module_utils.aerie.module_io import secrets
 from ansible.module_utils.aerie.module_io.result import finish
 from ansible.module_utils.aerie.module_io.variables import as_text
 from ansible.module_utils.aerie.shared.checks import Checks
+from ansible.module_utils.aerie.shared.refusal import Refusal
 
 
 def main() -> None:
@@ -55,23 +55,23 @@ def main() -> None:
             "environment": {"type": "dict", "default": {}, "no_log": True},
         },
     )
-    given = module.params
-    secrets.hide(module, given["environment"], os.environ, *secrets.addresses_of(given["source"]))
-    added = as_text(given["environment"])
+    params = module.params
+    secrets.hide(module, params["environment"], os.environ, *secrets.addresses_of(params["source"]))
+    added = as_text(params["environment"])
     try:
-        source = vllm_wheel.source_of(given["source"])
+        source = vllm_wheel.source_of(params["source"])
         if source is None:
             module.fail_json(msg="vllm_wheel: a release is in the lock of its stack")
-        folder = Path(given["home"]) / "wheels"
-        got = vllm_wheel.obtain(source, folder, "", uv.clean_environment(os.environ, added))
-    except FetchError as error:
+        folder = Path(params["home"]) / "wheels"
+        wheel = vllm_wheel.obtain(source, folder, "", uv.clean_variables(os.environ, added))
+    except Refusal as refusal:
         checks = Checks()
-        checks.add("vLLM wheel", "fail", error.found, error.wanted, error.remedy)
+        checks.append(refusal.as_check())
         finish(module, "provision", checks, False, {})
         return
     except OSError as error:
         module.fail_json(msg=f"vllm_wheel: {error}")
-    module.exit_json(changed=True, version=got.version, sha256=got.sha256)
+    module.exit_json(changed=True, version=wheel.version, sha256=wheel.sha256)
 
 
 if __name__ == "__main__":

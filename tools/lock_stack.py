@@ -102,7 +102,7 @@ def glibc_of(stack: dict[str, Any], text: str) -> str:
     files = {f"sha256:{digest}": parse_name(file_of(place)) for place, digest in FILE.findall(done.stdout)}
     needs: list[tuple[int, ...]] = [(0,)]
     for minor in (one for one in range(NEWEST) if satisfies(f"3.{one}", stack["python"])):
-        for name, wants in comparison.wanted(text, f"3.{minor}.0").items():
+        for name, wants in comparison.locked_versions(text, f"3.{minor}.0").items():
             wheels = [file for digest in wants.hashes if (file := files.get(digest)) is not None]
             fits = [one for one in wheels if one.runs_on(stack["machine"], f"==3.{minor}")]
             if not fits:

@@ -16,6 +16,7 @@ from ansible.module_utils.aerie.distributions.names import normalize
 from ansible.module_utils.aerie.patching import engine
 from ansible.module_utils.aerie.patching.request import AUDITED, Request
 from ansible.module_utils.aerie.shared.checks import Checks
+from ansible.module_utils.aerie.shared.refusal import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +74,9 @@ def _take(name: str, step: Callable[[], None], result: Finding) -> None:
     started = time.monotonic()
     try:
         step()
-    except (OSError, ValueError, lock.LockError, installed.UnfitEnvironmentError) as error:
+    except Refusal as refusal:
+        result.checks.add(name, "fail", refusal.found, refusal.wanted, refusal.remedy, refusal.file)
+    except (OSError, ValueError, installed.UnfitEnvironmentError) as error:
         remedy = getattr(error, "remedy", "") or "mend what the message names, then verify again"
         result.checks.add(name, "fail", f"{type(error).__name__}: {error}", "something that can be audited", remedy)
     result.data["seconds"].setdefault(name, round(time.monotonic() - started, 3))
@@ -104,7 +107,7 @@ def _steps(demand: Demand, root: Path, sites: list[Path], result: Finding) -> It
 def _versions(demand: Demand, root: Path, sites: list[Path], result: Finding) -> None:
     python = full_version(root)
     result.data["python"] = python
-    wanted = lock.applying(demand.pins, lock.marker_environment(python))
+    wanted = lock.applying(demand.pins, lock.marker_variables(python))
     found = metadata_folders(sites)
     result.data["distributions"] = sum(not is_alias(one, demand.vllm_distribution) for one in found)
     result.data["versions"] = versions.check(result.checks, found, wanted, demand.vllm_distribution, demand.allowed)

@@ -1,6 +1,6 @@
-"""Read a lock (requirements format with hashes) and tell which of its pins hold for one Python on one machine.
+"""The lock of a stack (requirements format with hashes): its pins, and which of them hold for a Python and a machine.
 
-Hosts have no ``packaging``; of PEP 508 this reads what a lock holds: exact pins, direct wheel URLs, and markers.
+Hosts have no ``packaging``. Of PEP 508 this reads what a lock contains: exact pins, direct wheel URLs, and markers.
 """
 
 from __future__ import annotations
@@ -13,19 +13,23 @@ from typing import Iterable, Iterator, Mapping, NamedTuple
 
 from ansible.module_utils.aerie.distributions.names import PATTERN, normalize
 from ansible.module_utils.aerie.distributions.versions import release
+from ansible.module_utils.aerie.shared.refusal import Refusal
 
 PIN = re.compile(rf"^({PATTERN})\s*(?:\[[^\]]*\])?\s*==\s*([^\s;]+)\s*(?:;\s*(.+))?$")
 DIRECT = re.compile(rf"^({PATTERN})\s*(?:\[[^\]]*\])?\s*@\s*(\S+?)(?:\s+;\s*(.+))?$")
 TOKEN = re.compile(r"\s*(\(|\)|'[^']*'|\"[^\"]*\"|~=|===|==|!=|<=|>=|<|>|[A-Za-z_][A-Za-z0-9_.]*)")
+A_MARKER = "a marker as PEP 508 has it"
 VERSION_VARIABLES = ("python_version", "python_full_version", "implementation_version")
 
 
-class LockError(ValueError):
-    """A line of a lock, or a marker, that cannot be read."""
+def refusal(found: str, wanted: str, path: object = None) -> Refusal:
+    """The refusal of a lock, or of a marker in it, that cannot be read."""
+    remedy = "restore the lock as it was committed, or renew it: make lock STACK=<stack>"
+    return Refusal("lock", found, wanted, remedy, None if path is None else str(path))
 
 
 class Pin(NamedTuple):
-    """One locked distribution. ``version`` may be empty for a URL that does not tell it."""
+    """One locked distribution. ``version`` is empty for a URL whose file name has none."""
 
     name: str
     version: str
@@ -33,9 +37,9 @@ class Pin(NamedTuple):
 
 
 def joined(paths: Iterable[str]) -> str:
-    """The text of a lock that lies in parts: a stack's, and that of a wheel which the stack's leaves out.
+    """The text of a lock in several files: the stack's, and that of the vLLM wheel where the stack's leaves it out.
 
-    Raises ``LockError`` for a part that is missing or no text.
+    Raises a ``Refusal`` for a part that is missing or is not text.
     """
     parts = [_text(Path(path)) for path in paths]
     return "".join(part if part.endswith("\n") else f"{part}\n" for part in parts)
@@ -45,14 +49,14 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise LockError(f"lock {path}: {error}") from None
+        raise refusal(f"{path}: {error}", "the text of a lock", path) from None
 
 
 def logical_lines(text: str) -> Iterator[str]:
     """The lines of a requirements file, continuations joined, comments and empty lines left out."""
     pending = ""
     for raw in text.splitlines():
-        # Nearly all lines are hashes: looking for the sign first saves most of the time.
+        # Nearly all lines are hashes: looking for # first saves most of the time.
         line = re.sub(r"(^|\s)#.*$", "", raw).rstrip() if "#" in raw else raw.rstrip()
         if line.endswith("\\"):
             pending += line[:-1] + " "
@@ -65,7 +69,7 @@ def logical_lines(text: str) -> Iterator[str]:
 
 
 def parse(text: str) -> list[Pin]:
-    """The pins of a lock. Options (``--index-url``) are left out; what is no exact pin raises ``LockError``."""
+    """The pins of a lock. Options (``--index-url``) are left out; anything but an exact pin raises a ``Refusal``."""
     pins = []
     for line in logical_lines(text):
         if line.startswith("-"):
@@ -79,20 +83,20 @@ def parse(text: str) -> list[Pin]:
             version = wheel_version(direct.group(2))
             pins.append(Pin(normalize(direct.group(1)), version, (direct.group(3) or "").strip()))
         else:
-            raise LockError(f"not an exact pin: {requirement}")
+            raise refusal(requirement, "an exact pin in each line")
     if not pins:
-        raise LockError("the lock pins nothing")
+        raise refusal("no pins", "a pin for each distribution")
     return pins
 
 
 def wheel_version(url: str) -> str:
-    """The version in a wheel's file name, or "" when the URL is none of a wheel."""
+    """The version in a wheel's file name; "" when the URL is not that of a wheel."""
     name = url.split("#")[0].split("?")[0].rsplit("/", 1)[-1].replace("%2B", "+").replace("%2b", "+")
     parts = name[: -len(".whl")].split("-") if name.endswith(".whl") else []
     return parts[1] if len(parts) >= 5 else ""
 
 
-def marker_environment(python: str, implementation: str = "CPython") -> dict[str, str]:
+def marker_variables(python: str, implementation: str = "CPython") -> dict[str, str]:
     """The PEP 508 variables of a Python ``major.minor.patch`` on this machine."""
     return {
         "python_version": ".".join(python.split(".")[:2]),
@@ -110,23 +114,24 @@ def marker_environment(python: str, implementation: str = "CPython") -> dict[str
     }
 
 
-def applying(pins: list[Pin], environment: Mapping[str, str]) -> dict[str, str]:
-    """Name and version of every pin whose marker holds. Two versions of one name raise ``LockError``."""
+def applying(pins: list[Pin], variables: Mapping[str, str]) -> dict[str, str]:
+    """Name and version of every pin whose marker holds. Two versions of one name raise a ``Refusal``."""
     chosen: dict[str, str] = {}
     for pin in pins:
-        if pin.marker and not evaluate(pin.marker, environment):
+        if pin.marker and not evaluate(pin.marker, variables):
             continue
         if chosen.setdefault(pin.name, pin.version) != pin.version:
-            raise LockError(f"{pin.name} is pinned to {chosen[pin.name]} and to {pin.version} for the same Python")
+            found = f"{pin.name} is pinned to {chosen[pin.name]} and to {pin.version} for the same Python"
+            raise refusal(found, "one version of each distribution")
     return chosen
 
 
-def evaluate(marker: str, environment: Mapping[str, str]) -> bool:
-    """Whether a PEP 508 marker holds. Raises ``LockError`` for what cannot be read."""
+def evaluate(marker: str, variables: Mapping[str, str]) -> bool:
+    """Whether a PEP 508 marker holds. Raises a ``Refusal`` for one that cannot be read."""
     tokens = _tokens(marker)
-    value, rest = _either(tokens, environment)
+    value, rest = _disjunction(tokens, variables)
     if rest:
-        raise LockError(f"marker {marker!r}: nothing may follow, found {rest[0]!r}")
+        raise refusal(f"marker {marker!r} with {rest[0]!r} after its end", A_MARKER)
     return value
 
 
@@ -136,7 +141,7 @@ def _tokens(marker: str) -> list[str]:
     while place < len(text):
         match = TOKEN.match(text, place)
         if match is None:
-            raise LockError(f"marker {marker!r}: cannot be read from {text[place:]!r} on")
+            raise refusal(f"marker {marker!r}, which cannot be read from {text[place:]!r} on", A_MARKER)
         tokens.append(match.group(1))
         place = match.end()
         while place < len(text) and text[place].isspace():
@@ -144,46 +149,49 @@ def _tokens(marker: str) -> list[str]:
     return tokens
 
 
-def _either(tokens: list[str], environment: Mapping[str, str]) -> tuple[bool, list[str]]:
-    value, tokens = _both(tokens, environment)
+# Each of these reads one part of a marker (PEP 508, `marker_or` and below): its value, and the tokens after it.
+
+
+def _disjunction(tokens: list[str], variables: Mapping[str, str]) -> tuple[bool, list[str]]:
+    value, tokens = _conjunction(tokens, variables)
     while tokens[:1] == ["or"]:
-        other, tokens = _both(tokens[1:], environment)
-        value = value or other
+        right, tokens = _conjunction(tokens[1:], variables)
+        value = value or right
     return value, tokens
 
 
-def _both(tokens: list[str], environment: Mapping[str, str]) -> tuple[bool, list[str]]:
-    value, tokens = _one(tokens, environment)
+def _conjunction(tokens: list[str], variables: Mapping[str, str]) -> tuple[bool, list[str]]:
+    value, tokens = _comparison(tokens, variables)
     while tokens[:1] == ["and"]:
-        other, tokens = _one(tokens[1:], environment)
-        value = value and other
+        right, tokens = _comparison(tokens[1:], variables)
+        value = value and right
     return value, tokens
 
 
-def _one(tokens: list[str], environment: Mapping[str, str]) -> tuple[bool, list[str]]:
+def _comparison(tokens: list[str], variables: Mapping[str, str]) -> tuple[bool, list[str]]:
     if tokens[:1] == ["("]:
-        value, rest = _either(tokens[1:], environment)
+        value, rest = _disjunction(tokens[1:], variables)
         if rest[:1] != [")"]:
-            raise LockError("marker: a parenthesis is not closed")
+            raise refusal("a marker with an open parenthesis", A_MARKER)
         return value, rest[1:]
     if len(tokens) < 3:
-        raise LockError(f"marker: a comparison is wanted, found {' '.join(tokens) or 'nothing'}")
+        raise refusal(f"a marker with {' '.join(tokens) or 'nothing'} in place of a comparison", A_MARKER)
     width = 2 if tokens[1] == "not" else 1
     operator = " ".join(tokens[1 : 1 + width])
     if len(tokens) < 2 + width:
-        raise LockError("marker: the right side of a comparison is missing")
+        raise refusal("a marker with a comparison that has no right side", A_MARKER)
     left, right = tokens[0], tokens[1 + width]
     by_version = left in VERSION_VARIABLES or right in VERSION_VARIABLES
-    held = _compare(_value(left, environment), operator, _value(right, environment), by_version)
-    return held, tokens[2 + width :]
+    holds = _compare(_value(left, variables), operator, _value(right, variables), by_version)
+    return holds, tokens[2 + width :]
 
 
-def _value(token: str, environment: Mapping[str, str]) -> str:
+def _value(token: str, variables: Mapping[str, str]) -> str:
     if token[0] in "'\"":
         return token[1:-1]
-    if token not in environment:
-        raise LockError(f"marker: unknown variable {token}")
-    return environment[token]
+    if token not in variables:
+        raise refusal(f"a marker with the unknown variable {token}", A_MARKER)
+    return variables[token]
 
 
 def _compare(left: str, operator: str, right: str, by_version: bool) -> bool:
@@ -206,5 +214,5 @@ def _compare(left: str, operator: str, right: str, by_version: bool) -> bool:
         ">=": sides[0] >= sides[1],  # type: ignore[operator]
     }
     if operator not in results:
-        raise LockError(f"marker: unknown operator {operator}")
+        raise refusal(f"a marker with the unknown operator {operator}", A_MARKER)
     return results[operator]

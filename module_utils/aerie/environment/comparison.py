@@ -1,9 +1,7 @@
-"""What a lock wants installed for one Python, and how an installed environment differs from it."""
+"""What a lock pins for one Python, what an environment has installed, and how the two differ."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
@@ -12,41 +10,43 @@ from ansible.module_utils.aerie.distributions.installed import site_packages_of
 from ansible.module_utils.aerie.distributions.metadata_folders import is_alias, metadata_folders
 from ansible.module_utils.aerie.distributions.names import normalize
 from ansible.module_utils.aerie.distributions.versions import meets_pin
+from ansible.module_utils.aerie.shared.digests import sha256_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-MANIFEST = ".aerie/manifest.json"
-SCHEMA = 1
-# What compiled code is built for, or what decides numbers: never moved by the way.
+# Compiled code is built for these, or they decide numbers: they never move unasked.
 CORE = re.compile(r"(torch(vision|audio)?|vllm(-.+)?|transformers|numpy|triton|(flashinfer|nvidia|cuda)-.+)")
 HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 
 
-class Wanted(NamedTuple):
-    """One distribution of the lock: the version, and the digests of which its wheel has one."""
+class LockedVersion(NamedTuple):
+    """One distribution of the lock: its version, and the digests that its wheel may have."""
 
     version: str
     hashes: frozenset[str]
 
 
-class Has(NamedTuple):
-    """One installed distribution: the version, and the sha256 of its RECORD."""
+class InstalledVersion(NamedTuple):
+    """One installed distribution: its version, and the sha256 of its RECORD ("" where it has none)."""
 
     version: str
     record: str
 
 
 class Difference(NamedTuple):
-    """Why an environment is not what the lock says, about one distribution."""
+    """One way in which an environment is not what the lock says."""
 
     name: str
     found: str
     wanted: str
 
 
-def wanted(text: str, python: str, hashed: bool = True) -> dict[str, Wanted]:
-    """What the lock wants for a Python `major.minor.patch`. Raises `LockError`; where `hashed`, for a bare pin too."""
+def locked_versions(text: str, python: str, hashed: bool = True) -> dict[str, LockedVersion]:
+    """What the lock pins for a Python `major.minor.patch`, by name.
+
+    Raises a `Refusal` for a lock that cannot be read and, where `hashed`, for a pin without a hash.
+    """
     hashes: dict[tuple[str, str], frozenset[str]] = {}
     pins: list[lock.Pin] = []
     for line in lock.logical_lines(text):
@@ -55,101 +55,84 @@ def wanted(text: str, python: str, hashed: bool = True) -> dict[str, Wanted]:
         pins += lock.parse(line)
         pin, found = pins[-1], frozenset(HASH.findall(line))
         if hashed and not found:
-            raise lock.LockError(f"{pin.name} has no hash in the lock")
+            raise lock.refusal(f"{pin.name} has no hash", "a sha256 for each pin")
         hashes[pin.name, pin.version] = hashes.get((pin.name, pin.version), frozenset()) | found
     if not pins:
-        raise lock.LockError("the lock pins nothing")
-    applying = lock.applying(pins, lock.marker_environment(python))
-    return {name: Wanted(version, hashes[name, version]) for name, version in applying.items()}
+        raise lock.refusal("no pins", "a pin for each distribution")
+    versions = lock.applying(pins, lock.marker_variables(python))
+    return {name: LockedVersion(version, hashes[name, version]) for name, version in versions.items()}
 
 
-def installed(root: Path, vllm_distribution: str) -> dict[str, Has]:
-    """What an environment holds. The alias that a differently named vLLM writes at first import is none of it."""
-    found: dict[str, Has] = {}
+def installed_versions(root: Path, vllm_distribution: str) -> dict[str, InstalledVersion]:
+    """What an environment has installed, by name, without the alias that a vLLM of another name writes."""
+    found: dict[str, InstalledVersion] = {}
     for folder in metadata_folders(site_packages_of(root)):
         if is_alias(folder, vllm_distribution):
             continue
         record = folder.path / "RECORD"
-        digest = hashlib.sha256(record.read_bytes()).hexdigest() if record.is_file() else ""
-        # Two copies of one name never equal a pin.
+        digest = sha256_bytes(record.read_bytes()) if record.is_file() else ""
         twin = found.get(folder.name)
+        # Two copies of one distribution never equal a pin.
         version = f"{twin.version} and {folder.version}" if twin else folder.version
-        found[folder.name] = Has(version, digest)
+        found[folder.name] = InstalledVersion(version, digest)
     return found
 
 
-def manifest(root: Path) -> dict[str, Any]:
-    """What was recorded when the environment was finished; empty when it never was."""
-    try:
-        value = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) and value.get("schema") == SCHEMA else {}
-
-
-def make_manifest(lock_text: str, stack: str, wants: Mapping[str, Wanted], has: Mapping[str, Has]) -> dict[str, Any]:
-    """The manifest of a finished environment."""
-    return {
-        "schema": SCHEMA,
-        "stack": stack,
-        "lock_sha256": hashlib.sha256(lock_text.encode()).hexdigest(),
-        "distributions": {
-            name: {"version": one.version, "record": has[name].record, "hashes": sorted(one.hashes)}
-            for name, one in sorted(wants.items())
-            if name in has
-        },
-    }
+def versions_of(installed: Mapping[str, InstalledVersion] | Mapping[str, LockedVersion]) -> dict[str, str]:
+    """The versions alone, by name."""
+    return {name: entry.version for name, entry in installed.items()}
 
 
 def differences(
-    wants: Mapping[str, Wanted], has: Mapping[str, Has], allowed: list[str] | None = None
+    locked: Mapping[str, LockedVersion], installed: Mapping[str, InstalledVersion], allowed: list[str] | None = None
 ) -> list[Difference]:
-    """Missing, extra and wrong versions."""
+    """Missing, extra and wrong versions; extra distributions in `allowed` do not count."""
     permitted = {normalize(name) for name in allowed or []}
     found = []
-    for name, one in sorted(wants.items()):
-        version = has[name].version if name in has else ""
-        if not version or (one.version and not meets_pin(version, one.version)):
-            found.append(Difference(name, version or "not installed", one.version))
-    found += [
-        Difference(name, has[name].version, "not installed") for name in sorted(set(has) - set(wants) - permitted)
-    ]
-    return found
+    for name, pin in sorted(locked.items()):
+        version = installed[name].version if name in installed else ""
+        if not version or (pin.version and not meets_pin(version, pin.version)):
+            found.append(Difference(name, version or "not installed", pin.version))
+    extra = sorted(set(installed) - set(locked) - permitted)
+    return found + [Difference(name, installed[name].version, "not installed") for name in extra]
 
 
 def tampered(
-    root: Path, recorded: Mapping[str, Any], wants: Mapping[str, Wanted], has: Mapping[str, Has]
+    root: Path,
+    manifest: Mapping[str, Any],
+    locked: Mapping[str, LockedVersion],
+    installed: Mapping[str, InstalledVersion],
 ) -> list[Difference]:
-    """What has the right version and yet is not what was installed by hash.
+    """Distributions that have the right version and yet are not what was installed by hash.
 
-    That is another RECORD than after the installation, or a digest that the lock no longer has. The patch series
-    adds lines to RECORD, and remembers what it made of which RECORD.
+    Either RECORD has changed since the installation, or the wheel's digest is no longer in the lock. The patch series
+    adds lines to RECORD, and records which RECORD it changed to which.
     """
-    memories = written.read(root)
+    ours = written.read(root)
     found = []
-    known = recorded.get("distributions", {})
-    for name, one in sorted(wants.items()):
-        if name not in has:
+    entries = manifest.get("distributions", {})
+    for name, pin in sorted(locked.items()):
+        if name not in installed:
             continue
-        entry = known.get(name)
+        entry = entries.get(name)
         if entry is None:
-            found.append(Difference(name, "not installed by us", f"{one.version}, installed by hash"))
+            found.append(Difference(name, "not installed by us", f"{pin.version}, installed by hash"))
             continue
-        if not frozenset(entry["hashes"]) <= one.hashes:
-            found.append(Difference(name, "installed from a wheel whose digest the lock no longer has", one.version))
-        record = has[name].record
-        if record != entry["record"] and not memories.wrote_record(name, entry["record"], record):
-            found.append(Difference(name, "RECORD is another than after the installation", "unchanged"))
+        if not frozenset(entry["hashes"]) <= pin.hashes:
+            found.append(Difference(name, "installed from a wheel whose digest the lock no longer has", pin.version))
+        record = installed[name].record
+        if record != entry["record"] and not ours.wrote_record(name, entry["record"], record):
+            found.append(Difference(name, "RECORD has changed since the installation", "unchanged"))
     return found
 
 
-def core_moves(recorded: Mapping[str, Any], wants: Mapping[str, Wanted]) -> list[str]:
-    """Core parts that had another version when the environment was finished than the lock wants now."""
+def core_moves(manifest: Mapping[str, Any], locked: Mapping[str, LockedVersion]) -> list[str]:
+    """Core distributions whose version in the lock is another than when the environment was finished."""
     found = []
-    for name, entry in sorted(recorded.get("distributions", {}).items()):
-        now = wants[name].version if name in wants else "gone"
-        if CORE.fullmatch(name) and entry["version"] != now:
-            found.append(f"{name} {entry['version']} -> {now}")
+    for name, entry in sorted(manifest.get("distributions", {}).items()):
+        version = locked[name].version if name in locked else "gone"
+        if CORE.fullmatch(name) and entry["version"] != version:
+            found.append(f"{name} {entry['version']} -> {version}")
     return found
 
 

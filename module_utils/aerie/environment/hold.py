@@ -9,9 +9,15 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ansible.module_utils.aerie.shared.refusal import Refusal
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+class HeldRefusal(Refusal):
+    """Another run holds what this one needs."""
 
 
 class LockedError(Exception):

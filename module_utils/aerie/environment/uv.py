@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Mapping
 
-# Where files come from and how they travel may differ from site to site; what they are may not.
-KEPT = frozenset(
+from ansible.module_utils.aerie.shared.durable import write_durably
+from ansible.module_utils.aerie.shared.refusal import Refusal
+
+# A site may choose where files come from and how they travel; it may not choose what they are.
+ALLOWED = frozenset(
     (
         *("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_INDEX_STRATEGY", "UV_FIND_LINKS"),
         *("UV_CACHE_DIR", "UV_LINK_MODE", "UV_OFFLINE", "UV_NO_INDEX"),
@@ -21,27 +21,24 @@ KEPT = frozenset(
     )
 )
 INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL")
-# Where else uv would look for distributions.
+# Where uv would look for distributions.
 SOURCES = (*INDEX_VARIABLES, "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
+# Lines of a tool's output that a message shows.
 TAIL = 25
+REMEDY = "see what uv said; mirrors, proxies and certificates go into ml_env_uv_environment"
 
 
-class ToolError(Exception):
-    """uv could not do it; the message holds the end of what it said."""
+def clean_variables(host: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
+    """The variables that uv runs with: those of the host and of the inventory, but for what could change the result.
 
-
-def clean_environment(given: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
-    """The variables uv runs with: everything of the host but what could change the result.
-
-    That drops UV_NO_VERIFY_HASHES, UV_OVERRIDE, UV_CONSTRAINT, UV_PYTHON, UV_CONFIG_FILE and their like, and what would
-    lead Python elsewhere. `added` comes from the inventory and obeys the same rule. A site that only told pip about its
-    mirror is understood.
+    Dropped are UV_NO_VERIFY_HASHES, UV_OVERRIDE, UV_CONSTRAINT, UV_PYTHON, UV_CONFIG_FILE and their like, and the
+    variables of Python. A mirror and certificates that are set for pip alone are taken over for uv.
     """
-    merged = {**given, **added}
+    merged = {**host, **added}
     kept = {
         name: value
         for name, value in merged.items()
-        if (name in KEPT or _is_credential(name) if name.startswith("UV_") else not name.startswith("PYTHON"))
+        if (name in ALLOWED or _is_credential(name) if name.startswith("UV_") else not name.startswith("PYTHON"))
     }
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         kept.pop(name, None)
@@ -56,17 +53,17 @@ def _is_credential(name: str) -> bool:
     return name.startswith("UV_INDEX_") and name.endswith(("_USERNAME", "_PASSWORD"))
 
 
-def cache_folder(environment: Mapping[str, str], home: Path, place: Path) -> Path:
-    """Uv's cache: as the site says, else the usual one or one in `home`, whichever hard links lead from to `place`.
+def cache_folder(variables: Mapping[str, str], home: Path, target: Path) -> Path:
+    """The cache of uv: the site's; else the usual one, or one in `home`, if it is on the filesystem of `target`.
 
-    Where they do from neither, one beside `place`.
+    Else one beside `target`: hard links need one filesystem.
     """
-    if environment.get("UV_CACHE_DIR"):
-        return Path(environment["UV_CACHE_DIR"])
-    base = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME") or "/root") / ".cache")
+    if variables.get("UV_CACHE_DIR"):
+        return Path(variables["UV_CACHE_DIR"])
+    base = variables.get("XDG_CACHE_HOME") or str(Path(variables.get("HOME") or "/root") / ".cache")
     usual = Path(base) / "uv"
-    near = (folder for folder in (usual, home / "uv-cache") if device(folder) == device(place))
-    return next(near, place.parent / "uv-cache")
+    near = (folder for folder in (usual, home / "uv-cache") if device(folder) == device(target))
+    return next(near, target.parent / "uv-cache")
 
 
 def device(path: Path) -> int:
@@ -76,36 +73,24 @@ def device(path: Path) -> int:
     return path.stat().st_dev
 
 
-def run(uv: str, arguments: list[str], environment: Mapping[str, str]) -> str:
-    """Run uv; its output. Raises `ToolError`."""
+def run(uv: str, arguments: list[str], variables: Mapping[str, str]) -> str:
+    """Run uv and return its output. Raises `Refusal` with the end of what uv said."""
     command = [uv, *arguments]
     try:
-        done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
+        done = subprocess.run(command, env=dict(variables), capture_output=True, text=True, check=False)
     except OSError as error:
-        raise ToolError(f"{uv} does not run here: {error}") from error
+        found = f"{uv} does not run here: {error}"
+        raise Refusal("build", found, "a uv that runs", "name another in ml_env_uv") from error
     if done.returncode:
         said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-TAIL:])
-        raise ToolError(f"uv {' '.join(arguments[:2])} ended with {done.returncode}: {said}")
+        found = f"uv {' '.join(arguments[:2])} ended with {done.returncode}: {said}"
+        raise Refusal("build", found, "the distributions of the lock, installed", REMEDY)
     return done.stdout
 
 
-def sha256_of(path: Path) -> str:
-    """Digest of a file, empty when there is none."""
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as stream:
-            for chunk in iter(lambda: stream.read(1 << 20), b""):
-                digest.update(chunk)
-    except OSError:
-        return ""
-    return digest.hexdigest()
-
-
-def install(upload: Path, target: Path) -> None:
-    """Put an uploaded uv in its place, executable, whole or not at all."""
+def install(source: Path, target: Path) -> None:
+    """Copy a uv to its place, executable, complete or not at all."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=str(target.parent), prefix=".uv-")
-    os.close(handle)
-    shutil.copyfile(str(upload), name)
-    Path(name).chmod(0o755)
-    Path(name).replace(target)
+    # Several runs may do this at the same time.
+    temporary = target.with_name(f".uv-{os.getpid()}")
+    write_durably(target, source.read_bytes(), mode=0o755, temporary=temporary)

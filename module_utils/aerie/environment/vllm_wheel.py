@@ -1,4 +1,4 @@
-"""VLLM's wheel from where no lock finds it: the index that has a folder for each commit, or a file or address."""
+"""The vLLM wheel that is not in a lock: from the index with a folder for each commit, from a file or an address."""
 
 from __future__ import annotations
 
@@ -17,24 +17,27 @@ from typing import Any, Iterator, Mapping, NamedTuple
 from urllib.parse import urljoin
 
 from ansible.module_utils.aerie.distributions.names import normalize
-from ansible.module_utils.aerie.environment import network, uv, wheel_integrity
-from ansible.module_utils.aerie.environment.network import FetchError, MissingError, Network
+from ansible.module_utils.aerie.environment import network, wheel_integrity
+from ansible.module_utils.aerie.environment.file_digest import file_digest
+from ansible.module_utils.aerie.environment.network import Network, NoSuchFileRefusal, WheelRefusal
 from ansible.module_utils.aerie.environment.wheel_name import Name, file_of, is_of, parse_name
 
 INDEX = "https://wheels.vllm.ai"
 COMMIT, SHA256, VARIANT = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}"), re.compile(r"cu\d{3}|cpu")
 
+METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
+
 
 @dataclass(frozen=True)
 class Source:
-    """Where the wheel comes from. `channel` is nightly (index, commit, variant) or wheel (location)."""
+    """Where the wheel comes from. The channel is `nightly` (index, commit, variant) or `wheel` (location)."""
 
     channel: str
     distribution: str = "vllm"
     machine: str = "x86_64"
     # Versions of Python that the lock is for, as `>=3.12,<3.13`; empty for any.
     python: str = ""
-    # The C library that hosts of the stack have at least, as `2.31`; empty for any.
+    # The oldest C library of the stack's hosts, as `2.31`; empty for any.
     glibc: str = ""
     # The CUDA version that the lock's torch brings; empty for CPU.
     cuda: str = ""
@@ -53,16 +56,16 @@ class Wheel(NamedTuple):
     sha256: str
 
 
-def source_of(given: Mapping[str, Any]) -> Source | None:
-    """The source that an inventory asks for, None for a release, which is in the lock. Raises `FetchError`."""
-    channel = str(given.get("channel") or "release")
-    known = [str(one) for one in given.get("channels") or ("release", "nightly", "wheel")]
+def source_of(request: Mapping[str, Any]) -> Source | None:
+    """The source that an inventory asks for, None for a release, which is in the lock. Raises `WheelRefusal`."""
+    channel = str(request.get("channel") or "release")
+    known = [str(name) for name in request.get("channels") or ("release", "nightly", "wheel")]
     if channel not in known:
         wanted = f"{' or '.join(known)}, as the lock of this stack is made for"
-        raise FetchError(f"vllm_channel: {channel}", wanted, "set vllm_channel or aerie_stack_name (docs/stacks.md)")
+        raise WheelRefusal(f"vllm_channel: {channel}", wanted, "set vllm_channel or aerie_stack_name (docs/stacks.md)")
     if channel == "release":
         return None
-    values = {name: str(given.get(name) or "") for name in Source.__dataclass_fields__ if given.get(name)}
+    values = {name: str(request.get(name) or "") for name in Source.__dataclass_fields__ if request.get(name)}
     source = Source(**{**values, "channel": channel, "index_url": (values.get("index_url") or INDEX).rstrip("/")})
     major = source.cuda.split(".")[0]
     faults = [
@@ -95,7 +98,7 @@ def source_of(given: Mapping[str, Any]) -> Source | None:
         ]
     for wrong, variable, found, wants in faults:
         if wrong:
-            raise FetchError(f"{variable}: {found or 'not given'}", wants, f"set {variable} (docs/stacks.md)")
+            raise WheelRefusal(f"{variable}: {found or 'not set'}", wants, f"set {variable} (docs/stacks.md)")
     return source
 
 
@@ -105,27 +108,27 @@ def pin_line(distribution: str, version: str, sha256: str) -> str:
 
 
 def find(source: Source, net: Network) -> str:
-    """The wheel's address in the folder of a commit. Raises `FetchError`."""
+    """The wheel's address in the folder of a commit. Raises `WheelRefusal`."""
     page = f"{source.index_url}/{source.commit}/{source.variant}/{source.distribution}/metadata.json"
     try:
         content = network.text(net, page)
-    except MissingError as error:
+    except NoSuchFileRefusal as error:
         raise _missing(source, net, error) from error
     try:
         entries = [str(entry["path"]) for entry in json.loads(content)]
     except (ValueError, TypeError, KeyError, RecursionError):
         begin = content.strip().split("\n")[0][: network.HEAD]
         remedy = "a proxy, a login page or a mirror answered in its place: check HTTPS_PROXY and vllm_index_url"
-        raise FetchError(f"{page}: no list of wheels, it begins with {begin!r}", "metadata.json", remedy) from None
+        raise WheelRefusal(f"{page}: no list of wheels, it begins with {begin!r}", "metadata.json", remedy) from None
     fitting = sorted(urljoin(page, path) for path in entries if _fits(source, file_of(f"x://x/{path}")))
-    strange = [address for address in fitting if not address.startswith(f"{source.index_url}/")]
-    if strange:
-        remedy = "the list leads to another place: name the index or a mirror of it in vllm_index_url"
-        raise FetchError(f"{page}: lists {', '.join(strange)}", "addresses of that index", remedy)
+    elsewhere = [address for address in fitting if not address.startswith(f"{source.index_url}/")]
+    if elsewhere:
+        remedy = "the list names wheels outside the index: name the index or a mirror of it in vllm_index_url"
+        raise WheelRefusal(f"{page}: lists {', '.join(elsewhere)}", "addresses of that index", remedy)
     if len(fitting) != 1:
         listed = ", ".join(file_of(f"x://x/{path}") for path in entries) or "nothing"
         wanted = f"{_kind(source)}, of g{source.commit[:9]} for {source.variant}, and one alone"
-        raise FetchError(f"{page}: lists {listed}", wanted, "correct vllm_commit or vllm_variant, or name a mirror")
+        raise WheelRefusal(f"{page}: lists {listed}", wanted, "correct vllm_commit or vllm_variant, or name a mirror")
     return fitting[0]
 
 
@@ -133,53 +136,54 @@ def _fits(source: Source, file: str) -> bool:
     name = parse_name(file)
     if name is None or not _installs(source, name):
         return False
-    others = [part for part in name.version.partition("+")[2].split(".") if VARIANT.fullmatch(part)]
-    return is_of(name.version, source.commit) and others in ([], [source.variant])
+    variants = [part for part in name.version.partition("+")[2].split(".") if VARIANT.fullmatch(part)]
+    return is_of(name.version, source.commit) and variants in ([], [source.variant])
 
 
 def _installs(source: Source, name: Name) -> bool:
-    """Whether a wheel of that name is one that the stack can install."""
+    """Whether the stack can install a wheel of that name."""
     runs = name.runs_on(source.machine, source.python, source.glibc)
     return runs and name.distribution == normalize(source.distribution)
 
 
 def _kind(source: Source) -> str:
-    """Such a wheel, in words."""
+    """Words for a wheel that the stack can install."""
     python = f", Python {source.python}" if source.python else ""
     glibc = f", glibc {source.glibc}" if source.glibc else ""
     return f"a wheel of {source.distribution} for {source.machine}{python}{glibc}"
 
 
-def _missing(source: Source, net: Network, error: MissingError) -> FetchError:
-    """Whether the index lacks the variant or the whole commit."""
+def _missing(source: Source, net: Network, error: NoSuchFileRefusal) -> WheelRefusal:
+    """The refusal that says whether the index lacks the list, the variant or the whole commit."""
     wanted = f"the wheel of commit {source.commit} for {source.variant}"
     try:
         links = network.text(net, f"{source.index_url}/{source.commit}/")
-    except FetchError:
+    except WheelRefusal:
         remedy = (
             "it may not be on the main branch, not built yet, or expired: correct vllm_commit, name a mirror that "
             "kept it in vllm_index_url, or use the channel wheel with a file"
         )
-        return FetchError(f"{error.found}: the index has nothing for this commit", wanted, remedy)
+        return WheelRefusal(f"{error.found}: the index has nothing for this commit", wanted, remedy)
     variants = sorted(set(re.findall(r'href="(cu\d{3}|cpu)/"', links)))
     if source.variant in variants:
-        remedy = "a mirror needs metadata.json too: mend it, name another in vllm_index_url, or use the channel wheel"
-        return FetchError(f"{error.found}: this commit has {source.variant}, but not its list", "metadata.json", remedy)
+        remedy = "a mirror needs metadata.json too: add it, name another in vllm_index_url, or use the channel wheel"
+        found = f"{error.found}: this commit has {source.variant}, but not its list"
+        return WheelRefusal(found, "metadata.json", remedy)
     text = f"{error.found}: this commit has the variants {', '.join(variants) or '(none)'}"
-    return FetchError(text, wanted, "correct vllm_variant, or use the channel wheel with a file")
+    return WheelRefusal(text, wanted, "correct vllm_variant, or use the channel wheel with a file")
 
 
 def obtain(source: Source, folder: Path, version: str, variables: Mapping[str, str]) -> Wheel:
-    """Have the wheel in a folder, alone of its distribution.
+    """Put the wheel into a folder, as the only one of its distribution there.
 
-    With a digest (and the version that goes with it) a file that has it is used as it is, without a network. A file
-    that is incomplete, no wheel, or has another digest never gets its final name. Raises `FetchError` or `OSError`.
+    A file that already has the source's digest (and `version`) is used as it is, without a network. A download gets
+    its final name only when it is complete, a wheel, and has the digest. Raises `WheelRefusal` or `OSError`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if source.sha256:
         for path in _wheels(source, folder):
             name = parse_name(path.name)
-            if name and version in ("", name.version) and uv.sha256_of(path) == source.sha256:
+            if name and version in ("", name.version) and file_digest(path) == source.sha256:
                 return Wheel(path, name.version, source.sha256)
     _sweep(folder)
     net = Network(variables)
@@ -189,18 +193,18 @@ def obtain(source: Source, folder: Path, version: str, variables: Mapping[str, s
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         _copy(net, address, part)
-        digest = uv.sha256_of(part)
+        digest = file_digest(part)
         if source.sha256 and digest != source.sha256:
-            raise FetchError(
+            raise WheelRefusal(
                 f"{address} has sha256 {digest}", f"sha256 {source.sha256}",
-                "the file is another than the one that was recorded: find out why before recording the new digest",
+                "the file has changed since its digest was recorded: find out why before recording the new digest",
             )  # fmt: skip
-        made = _inside(part, address)
+        built = _version_inside(part, address)
         if not source.sha256:
-            # Its digest will be recorded, and asked for from then on.
+            # Its digest will be recorded, and demanded from then on.
             wheel_integrity.prove(part, address, source.cuda)
-        if version and made != version:
-            raise FetchError(f"{address} is version {made}", version, "correct the recorded version and digest")
+        if version and built != version:
+            raise WheelRefusal(f"{address} is version {built}", version, "correct the recorded version and digest")
         final = folder / file_of(address)
         for path in _wheels(source, folder):
             path.unlink()
@@ -210,7 +214,7 @@ def obtain(source: Source, folder: Path, version: str, variables: Mapping[str, s
         with contextlib.suppress(FileNotFoundError):
             part.unlink()
         os.close(handle)
-    return Wheel(final, made, digest)
+    return Wheel(final, built, digest)
 
 
 def _wheels(source: Source, folder: Path) -> Iterator[Path]:
@@ -221,7 +225,7 @@ def _wheels(source: Source, folder: Path) -> Iterator[Path]:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what a killed download left; one that runs holds its file."""
+    """Remove the files of killed downloads; a running download holds a lock on its file."""
     for path in folder.glob(".wheel-*"):
         with contextlib.suppress(OSError), path.open("rb") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -236,22 +240,22 @@ def _copy(net: Network, address: str, part: Path) -> None:
     try:
         shutil.copyfile(path, str(part))
     except OSError as error:
-        raise FetchError(f"{path}: {error.strerror}", "a wheel on the host", "correct vllm_wheel") from error
+        raise WheelRefusal(f"{path}: {error.strerror}", "a wheel on the host", "correct vllm_wheel") from error
 
 
-def _inside(path: Path, address: str) -> str:
-    """The version that the wheel itself holds, which must be that of its name. Raises `FetchError`."""
-    name = parse_name(file_of(address))
+def _version_inside(path: Path, address: str) -> str:
+    """The version in the wheel's metadata, which must be that of its file name. Raises `WheelRefusal`."""
+    parsed = parse_name(file_of(address))
     try:
         with zipfile.ZipFile(str(path)) as archive:
-            inner = [one for one in archive.namelist() if one.endswith(".dist-info/METADATA") and one.count("/") == 1]
-            headers = archive.read(inner[0]).decode("utf-8", "replace").split("\n\n")[0]
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, IndexError, OSError) as error:
+            metadata = next(name for name in archive.namelist() if METADATA.fullmatch(name))
+            headers = archive.read(metadata).decode("utf-8", "replace").split("\n\n")[0]
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, StopIteration, OSError) as error:
         remedy = "try again; where it happens again, the proxy or the mirror holds a damaged copy"
-        raise FetchError(f"{address}: no whole wheel ({error})", "a wheel", remedy) from error
+        raise WheelRefusal(f"{address}: not an intact wheel ({error})", "a wheel", remedy) from error
     fields = dict(line.split(": ", 1) for line in headers.splitlines() if ": " in line)
     distribution, version = normalize(fields.get("Name", "")), fields.get("Version", "")
-    if name is None or (distribution, version) != name[:2]:
+    if parsed is None or (distribution, version) != parsed[:2]:
         remedy = "the file was renamed or replaced: use the wheel as it was built"
-        raise FetchError(f"{address} holds {distribution} {version}", "what its name says", remedy)
+        raise WheelRefusal(f"{address} holds {distribution} {version}", "what its name says", remedy)
     return version

@@ -1,4 +1,4 @@
-"""Whether an installed vLLM is the one asked for and fits what the lock put beside it, read without importing it."""
+"""Whether an installed vLLM is the build that was demanded and fits the lock, read without importing it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXACT = re.compile(rf"({PATTERN})(?:\s*\[[^\]]*\])?\s*\(?==\s*([^\s;,)]+)\)?\s*(
 
 
 def misfits(root: Path, source: Source, versions: Mapping[str, str], python: str) -> list[Difference]:
-    """Each way in which vLLM is another build than asked for, or does not go with its neighbours."""
+    """Each way in which vLLM is another build than demanded, or does not fit the distributions beside it."""
     name = normalize(source.distribution)
     version = versions.get(name, "")
     found = []
@@ -35,12 +35,12 @@ def misfits(root: Path, source: Source, versions: Mapping[str, str], python: str
         found.append(Difference(name, version or "not installed", f"{named.version}, as the name of its wheel says"))
     for site in site_packages_of(root):
         found += _cuda(site, source.cuda)
-        found += _demands(site, name, versions, python)
+        found += _requirements(site, name, versions, python)
     return found
 
 
 def _cuda(site: Path, stack_cuda: str) -> list[Difference]:
-    """The CUDA that vLLM's binaries ask for is the one that torch brings; those of a CPU build ask for none."""
+    """Binaries of vLLM that need another CUDA than torch brings; those of a CPU build need none."""
     package, torch = site / "vllm", site / "torch" / "version.py"
     found = TORCH_CUDA.search(torch.read_text(encoding="utf-8")) if stack_cuda and torch.is_file() else None
     brings = {found.group(1).split(".")[0]} if found and found.group(1) else set()
@@ -60,9 +60,9 @@ def _cuda(site: Path, stack_cuda: str) -> list[Difference]:
     return wrong
 
 
-def _demands(site: Path, name: str, versions: Mapping[str, str], python: str) -> list[Difference]:
-    """Exact versions that the wheel asks for, where the lock has others: the lock is for another commit."""
-    environment = lock.marker_environment(python)
+def _requirements(site: Path, name: str, versions: Mapping[str, str], python: str) -> list[Difference]:
+    """Exact versions that the wheel requires and the lock does not have: the lock is for another commit."""
+    variables = lock.marker_variables(python)
     wrong = []
     for folder in metadata_folders([site]):
         if folder.name != name:
@@ -70,10 +70,12 @@ def _demands(site: Path, name: str, versions: Mapping[str, str], python: str) ->
         text = (folder.path / "METADATA").read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
         for line in re.findall(r"^Requires-Dist: *(.+)$", text, re.MULTILINE):
             match = EXACT.fullmatch(line.strip())
-            if match is None or (match.group(3) and not lock.evaluate(match.group(3), environment)):
+            if match is None or (match.group(3) and not lock.evaluate(match.group(3), variables)):
                 continue
-            wanted, has = match.group(2), versions.get(normalize(match.group(1)), "")
-            # A build tag is no other version: a CPU build asks for torch 2.10.0+cpu, registries deliver 2.10.0.
-            if has.split("+")[0] != wanted.split("+")[0]:
-                wrong.append(Difference(match.group(1), has or "not installed", f"{wanted}, which {name} asks for"))
+            wanted, installed = match.group(2), versions.get(normalize(match.group(1)), "")
+            # Local parts do not count: a CPU build requires torch 2.10.0+cpu, registries deliver 2.10.0.
+            if installed.split("+")[0] != wanted.split("+")[0]:
+                wrong.append(
+                    Difference(match.group(1), installed or "not installed", f"{wanted}, which {name} requires")
+                )
     return wrong

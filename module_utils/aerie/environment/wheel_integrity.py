@@ -1,4 +1,4 @@
-"""Whether a wheel that nobody vouches for is all that it says: looked at once, before its digest is recorded."""
+"""Whether a wheel is intact: looked at once, before its digest is recorded, since nothing else vouches for it yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from typing import TYPE_CHECKING, Iterator
 
-from ansible.module_utils.aerie.environment.network import FetchError
+from ansible.module_utils.aerie.environment.network import WheelRefusal
 from ansible.module_utils.aerie.shared import elf
 
 if TYPE_CHECKING:
@@ -23,31 +23,31 @@ CHUNK = 1 << 20
 UNLISTED = re.compile(r"[^/]+\.dist-info/RECORD(\.jws|\.p7s)?")
 OPERATORS = re.compile(r"vllm/_C\.[^/]*so")
 DAMAGED = "try again; where it happens again, the proxy or the mirror holds a damaged copy"
-MADE_SO = "it was made so: take another build; nothing was recorded"
+FAULTY_BUILD = "the build itself is at fault: use another one; nothing was recorded"
 
 
 def prove(path: Path, address: str, cuda: str) -> None:
-    """Every file is there, as the wheel's RECORD says and no other; vLLM's operators want the stack's CUDA.
+    """Refuse a wheel whose files differ from its RECORD, or whose operators want another CUDA than the stack's.
 
-    `cuda` is the stack's version, empty for CPU. Reads the whole file: seconds for a gigabyte. Raises `FetchError`.
+    `cuda` is the stack's version, empty for CPU. Reads the whole file: seconds for a gigabyte. Raises `WheelRefusal`.
     """
     try:
         with zipfile.ZipFile(str(path)) as archive:
-            files = [one for one in archive.infolist() if not one.is_dir()]
+            files = [entry for entry in archive.infolist() if not entry.is_dir()]
             recorded = _recorded(archive, files)
             for fault in _differences(archive, files, recorded):
-                raise FetchError(f"{address}: {fault}", "every file as the wheel's RECORD says", DAMAGED)
+                raise WheelRefusal(f"{address}: {fault}", "every file as the wheel's RECORD says", DAMAGED)
             fault = _other_cuda(archive, files, cuda, path.parent)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, OSError) as error:
-        raise FetchError(f"{address}: no whole wheel ({error})", "a wheel", DAMAGED) from error
+        raise WheelRefusal(f"{address}: not an intact wheel ({error})", "a wheel", DAMAGED) from error
     if fault:
         wanted = f"CUDA {cuda.split('.')[0]}, as the stack's torch has" if cuda else "none, as on CPU"
-        raise FetchError(f"{address}: {fault}", wanted, MADE_SO)
+        raise WheelRefusal(f"{address}: {fault}", wanted, FAULTY_BUILD)
 
 
 def _recorded(archive: zipfile.ZipFile, files: list[zipfile.ZipInfo]) -> dict[str, str]:
-    """What RECORD says of each file: `sha256=...`."""
-    records = [one for one in files if re.fullmatch(r"[^/]+\.dist-info/RECORD", one.filename)]
+    """The digest of each file as RECORD has it: `sha256=...`."""
+    records = [entry for entry in files if re.fullmatch(r"[^/]+\.dist-info/RECORD", entry.filename)]
     if len(records) != 1:
         raise zipfile.BadZipFile(f"{len(records)} RECORDs")
     lines = archive.read(records[0]).decode("utf-8").splitlines()
@@ -55,9 +55,9 @@ def _recorded(archive: zipfile.ZipFile, files: list[zipfile.ZipInfo]) -> dict[st
 
 
 def _differences(archive: zipfile.ZipFile, files: list[zipfile.ZipInfo], recorded: dict[str, str]) -> Iterator[str]:
-    """Files that RECORD does not have, has otherwise, or has alone; of a name that stands twice one cannot be right."""
-    names = collections.Counter(one.filename for one in files if not UNLISTED.fullmatch(one.filename))
-    yield from (f"{name} stands there twice" for name, count in sorted(names.items()) if count > 1)
+    """Faults of files: missing, not in RECORD, unlike RECORD, or there twice."""
+    names = collections.Counter(entry.filename for entry in files if not UNLISTED.fullmatch(entry.filename))
+    yield from (f"{name} is there twice" for name, count in sorted(names.items()) if count > 1)
     listed = {name for name in recorded if not UNLISTED.fullmatch(name)}
     yield from (f"{name} is missing" for name in sorted(listed - set(names)))
     for name in names:
@@ -70,12 +70,15 @@ def _differences(archive: zipfile.ZipFile, files: list[zipfile.ZipInfo], recorde
             for chunk in iter(lambda: stream.read(CHUNK), b""):
                 digest.update(chunk)
         if base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode() != wanted:
-            yield f"{name} is another file than RECORD says"
+            yield f"{name} differs from its digest in RECORD"
 
 
 def _other_cuda(archive: zipfile.ZipFile, files: list[zipfile.ZipInfo], cuda: str, scratch: Path) -> str:
-    """What is wrong with the CUDA that vLLM's operators ask for; the same is judged again where they are installed."""
-    names = [one.filename for one in files]
+    """What is wrong with the CUDA that vLLM's operators ask for; empty when nothing is.
+
+    `wheel_compatibility` looks again at what is installed.
+    """
+    names = [entry.filename for entry in files]
     operators = [name for name in names if OPERATORS.fullmatch(name)]
     if cuda and not operators and any(name.startswith("vllm/") for name in names):
         return "vllm/_C is missing: a build without compiled operators"

@@ -1,4 +1,4 @@
-"""What the file name of a wheel and the version in it say."""
+"""The file name of a wheel: its parts, what the wheel runs on, and the commit in its version."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ansible.module_utils.aerie.distributions.versions import release, satisfies
 FILE_NAME = re.compile(r"([A-Za-z0-9_.]+)-([A-Za-z0-9_.!+]+)(?:-\d[^-/]*)?-([^-/]+)-([^-/]+)-([^-/]+)\.whl")
 PLATFORM = re.compile(r"(?:manylinux(?:_(?P<glibc>\d+_\d+)|(?P<legacy>1|2010|2014))|linux)_(?P<machine>.+)")
 LEGACY = {"1": (2, 5), "2010": (2, 12), "2014": (2, 17)}
-# git's short form has seven digits or more.
+# A short commit of git has seven digits or more.
 SHORT = 7
-# More than any minor version of Python 3 that there is.
+# Above every minor version of Python 3.
 NEWEST = 100
 
 
@@ -30,34 +30,35 @@ class Name(NamedTuple):
     platform: str
 
     def runs_on(self, machine: str, pythons: str, glibc: str = "") -> bool:
-        """Whether its tags admit Linux on a machine, and one of the versions `pythons` and a glibc, where given."""
-        wants = self.glibc(machine)
-        enough = wants is not None and (not glibc or wants <= release(glibc))
+        """Whether its tags admit Linux on a machine, one of the versions `pythons`, and a glibc; empty means any."""
+        oldest = self.glibc(machine)
+        enough = oldest is not None and (not glibc or oldest <= release(glibc))
         return enough and (not pythons or self._admits(pythons))
 
     def glibc(self, machine: str) -> tuple[int, ...] | None:
-        """The oldest glibc that a machine must have, `()` where none is named; None where it is for no such machine."""
+        """The oldest glibc that the wheel runs with, `()` where it names none; None where it is for other machines."""
         if self.platform == "any":
             return ()
-        wants = []
+        needs = []
         for tag in self.platform.split("."):
             found = PLATFORM.fullmatch(tag)
             if found and found.group("machine") == machine:
-                wants.append(
+                needs.append(
                     LEGACY.get(found.group("legacy") or "") or release((found.group("glibc") or "").replace("_", "."))
                 )
         # A wheel with several tags needs one of them.
-        return min(wants) if wants else None
+        return min(needs) if needs else None
 
     def _admits(self, pythons: str) -> bool:
         for kind, minor in re.findall(r"\b(py|cp)3(\d*)", self.python):
             oldest = int(minor or 0)
-            # cp313t is another interpreter's.
+            # cp313t is for the build of Python without a global lock.
             if kind == "cp" and not {"abi3", "none", f"cp3{minor}"} & set(self.abi.split(".")):
                 continue
-            # The stable ABI, or none, goes with each later version too.
+            # A wheel for the stable ABI, or for none, runs on each later version too.
             later = kind == "py" or self.abi == "abi3"
-            if any(satisfies(f"3.{one}", pythons) for one in range(oldest, NEWEST if later else oldest + 1)):
+            versions = range(oldest, NEWEST if later else oldest + 1)
+            if any(satisfies(f"3.{version}", pythons) for version in versions):
                 return True
         return False
 

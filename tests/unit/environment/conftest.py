@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible.module_utils.aerie.environment.build import Demand
+from ansible.module_utils.aerie.environment.demand import Demand
 
 UV = str(Path(sys.executable).parent / "uv")
 
@@ -91,11 +91,11 @@ def demand(tmp_path: Path, wheels: Wheels, lock_text: str) -> Callable[..., Dema
         "UV_CACHE_DIR": str(tmp_path / "cache"),
     }
 
-    def make(lock: str = "", environment: dict[str, str] | None = None, **more: object) -> Demand:
+    def make(lock: str = "", variables: dict[str, str] | None = None, **more: object) -> Demand:
         values = {
             "path": tmp_path / "env", "lock": lock or lock_text, "stack": "tiny", "python": sys.executable,
             "home": tmp_path, "uv": UV, "vllm_distribution": "vllm", **more,
         }  # fmt: skip
-        return Demand(environment={**sources, **(environment or {})}, **values)  # type: ignore[arg-type]
+        return Demand(variables={**sources, **(variables or {})}, **values)  # type: ignore[arg-type]
 
     return make

@@ -14,9 +14,12 @@ from typing import Any
 
 import pytest
 
-from ansible.module_utils.aerie.environment import build, bundle
+from ansible.module_utils.aerie.environment import bundle
 from ansible.module_utils.aerie.environment import vllm_wheel as wheel
-from ansible.module_utils.aerie.environment.build import Demand
+from ansible.module_utils.aerie.environment.converge import converge
+from ansible.module_utils.aerie.environment.demand import Demand
+from ansible.module_utils.aerie.shared.digests import sha256_bytes, sha256_file
+from ansible.module_utils.aerie.shared.refusal import Refusal
 
 from .conftest import UV, Wheels, make_lock
 from .servers import COMMIT, TAG, VERSION, Server, publish
@@ -79,7 +82,7 @@ def bundled(tmp_path: Path, wheels: Wheels, lock_text: str) -> Path:
     (folder / "bin").mkdir(parents=True)
     shutil.copytree(wheels.folder, folder / "wheels")
     shutil.copy2(UV, folder / "bin" / "uv")
-    digest = bundle.hashlib.sha256(lock_text.encode()).hexdigest()
+    digest = sha256_bytes(lock_text.encode())
     bundle.write(folder, {"stack": "tiny", "lock_sha256": digest, "python": PYTHON, "machine": platform.machine()})
     return folder
 
@@ -87,9 +90,9 @@ def bundled(tmp_path: Path, wheels: Wheels, lock_text: str) -> Path:
 def gapped(demand: Make, folder: Path, tmp_path: Path, **more: Any) -> Demand:
     """A demand that knows no other place: an index that does not exist, and a cache that is empty."""
     sources = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_CACHE_DIR": str(tmp_path / "empty")}
-    own = {"uv": str(tmp_path / "home" / "bin" / "uv"), "uv_sha256": build.tool.sha256_of(Path(UV))}
+    own = {"uv": str(tmp_path / "home" / "bin" / "uv"), "uv_sha256": sha256_file(Path(UV))}
     made = demand(bundle=folder, **{**own, **more})
-    made.environment = sources
+    made.variables = sources
     return made
 
 
@@ -136,15 +139,15 @@ def test_a_nightly_is_bundled_by_its_recorded_digest_and_installed_from_the_bund
     whole = lock_text + wheel.pin_line("vllm", VERSION, digest)
     given = wheel.Source("nightly", commit=COMMIT, variant="cu129", cuda="12.8", sha256=digest)
     made = gapped(demand, tmp_path / "bundle", tmp_path, lock=whole, wheel=given)
-    assert build.converge(made, check_mode=False).after["vllm"] == VERSION
+    assert converge(made, check_mode=False).after["vllm"] == VERSION
 
 
 def test_an_environment_comes_from_a_bundle_alone(demand: Make, bundled: Path, tmp_path: Path) -> None:
-    first = build.converge(gapped(demand, bundled, tmp_path), check_mode=False)
+    first = converge(gapped(demand, bundled, tmp_path), check_mode=False)
     assert first.after == {"alpha": "1.0", "beta": "2.0"}
     # Nothing to do asks for no bundle: the medium may be gone.
     shutil.rmtree(bundled)
-    assert not build.converge(gapped(demand, bundled, tmp_path), check_mode=False).changed
+    assert not converge(gapped(demand, bundled, tmp_path), check_mode=False).changed
 
 
 def test_damage_is_named_by_file_before_anything_is_done(demand: Make, bundled: Path, tmp_path: Path) -> None:
@@ -155,12 +158,12 @@ def test_damage_is_named_by_file_before_anything_is_done(demand: Make, bundled: 
     (bundled / "bin" / "uv").unlink()
     (bundled / "wheels" / "stray-1.0-py3-none-any.whl").write_bytes(b"")
     for check_mode in (True, False):
-        with pytest.raises(bundle.BundleError) as caught:
-            build.converge(gapped(demand, bundled, tmp_path), check_mode)
-        assert {one.name: one.found for one in caught.value.problems} == {
-            "bin/uv": "missing",
-            "wheels/alpha-1.0-py3-none-any.whl": "another sha256",
-            "wheels/stray-1.0-py3-none-any.whl": "not in the manifest",
+        with pytest.raises(bundle.BundleRefusal) as caught:
+            converge(gapped(demand, bundled, tmp_path), check_mode)
+        assert {check.name: check.found for check in caught.value.problems} == {
+            "bundle bin/uv": "missing",
+            "bundle wheels/alpha-1.0-py3-none-any.whl": "another sha256",
+            "bundle wheels/stray-1.0-py3-none-any.whl": "not in the manifest",
         }
     assert not (tmp_path / "env.d").exists()
     assert not (tmp_path / "home").exists()
@@ -172,17 +175,17 @@ def test_the_lock_decides_even_when_the_manifest_was_made_to_fit(
     wheels.pin("alpha", "1.0", "VERSION = 'forged'\n")
     shutil.copy2(wheels.folder / "alpha-1.0-py3-none-any.whl", bundled / "wheels")
     rewritten(bundled)
-    with pytest.raises(build.tool.ToolError, match="ash mismatch"):
-        build.converge(gapped(demand, bundled, tmp_path), check_mode=False)
+    with pytest.raises(Refusal, match="ash mismatch"):
+        converge(gapped(demand, bundled, tmp_path), check_mode=False)
     assert not (tmp_path / "env").exists()
 
 
 def test_a_bundle_of_another_lock_is_refused(demand: Make, bundled: Path, tmp_path: Path, wheels: Wheels) -> None:
     other = make_lock(alpha=wheels.pin("alpha", "1.1"))
-    with pytest.raises(bundle.BundleError, match="lock_sha256"):
-        build.converge(gapped(demand, bundled, tmp_path, lock=other), check_mode=False)
-    with pytest.raises(bundle.BundleError, match="missing, or not readable"):
-        build.converge(gapped(demand, tmp_path / "nowhere", tmp_path), check_mode=False)
+    with pytest.raises(bundle.BundleRefusal, match="lock_sha256"):
+        converge(gapped(demand, bundled, tmp_path, lock=other), check_mode=False)
+    with pytest.raises(bundle.BundleRefusal, match="missing, or not readable"):
+        converge(gapped(demand, tmp_path / "nowhere", tmp_path), check_mode=False)
 
 
 def rewritten(folder: Path) -> None:
@@ -194,8 +197,8 @@ def rewritten(folder: Path) -> None:
 def test_a_forged_uv_is_never_run(demand: Make, bundled: Path, tmp_path: Path, check_mode: bool) -> None:
     (bundled / "bin" / "uv").write_text(f'#!/bin/sh\ntouch {tmp_path}/ran\nexec {UV} "$@"\n')
     rewritten(bundled)
-    with pytest.raises(bundle.BundleError, match="another uv"):
-        build.converge(gapped(demand, bundled, tmp_path), check_mode)
+    with pytest.raises(bundle.BundleRefusal, match="another uv"):
+        converge(gapped(demand, bundled, tmp_path), check_mode)
     assert not (tmp_path / "ran").exists()
     assert not (tmp_path / "home").exists()
 
@@ -205,7 +208,7 @@ def test_a_uv_of_the_host_is_used_and_left_as_it_is(demand: Make, bundled: Path,
     own.write_text(f'#!/bin/sh\nexec {UV} "$@"\n')
     own.chmod(0o755)
     before = own.read_bytes()
-    assert build.converge(gapped(demand, bundled, tmp_path, uv=str(own), uv_sha256=""), check_mode=False).changed
+    assert converge(gapped(demand, bundled, tmp_path, uv=str(own), uv_sha256=""), check_mode=False).changed
     assert own.read_bytes() == before
 
 

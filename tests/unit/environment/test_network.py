@@ -16,7 +16,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from aerie_host.checkpoint import packaged_model
 from aerie_host.report.outcome import JobError
 from ansible.module_utils.aerie.environment import network, uv, vllm_wheel
-from ansible.module_utils.aerie.environment.network import FetchError, Network
+from ansible.module_utils.aerie.environment.file_digest import file_digest
+from ansible.module_utils.aerie.environment.network import Network, WheelRefusal
+from ansible.module_utils.aerie.shared.refusal import Refusal
 from library import stack_bundle
 
 from .conftest import UV, make_lock, make_wheel
@@ -49,8 +51,8 @@ class Site:
         if what == "nightly":
             source = vllm_wheel.Source("nightly", machine=TAG.rpartition("17_")[2], index_url=base, commit=COMMIT,
                                   variant="cu129", sha256=self.vllm)  # fmt: skip
-            got = vllm_wheel.obtain(source, self.tmp / "wheels", VERSION, uv.clean_environment(os.environ, variables))
-            assert uv.sha256_of(got.path) == self.vllm
+            got = vllm_wheel.obtain(source, self.tmp / "wheels", VERSION, uv.clean_variables(os.environ, variables))
+            assert file_digest(got.path) == self.vllm
         elif what == "wheels":
             (self.tmp / "tiny.lock").write_text(make_lock(alpha=("1.0", self.alpha)))
             arguments = [
@@ -61,7 +63,7 @@ class Site:
                 str(self.tmp / "t"),
                 str(self.tmp / "tiny.lock"),
             ]
-            uv.run(UV, arguments, uv.clean_environment(os.environ, variables))
+            uv.run(UV, arguments, uv.clean_variables(os.environ, variables))
             assert (self.tmp / "t" / "alpha.py").is_file()
         elif what == "bundle":
             folder = self.tmp / "bundled"
@@ -109,7 +111,7 @@ def test_mirror(site: Site, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("what", [what for what in WHAT if what != "bundle"])
 def test_offline(site: Site, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Server(site.root).running() as server, pytest.raises((FetchError, uv.ToolError, JobError)):
+    with Server(site.root).running() as server, pytest.raises((WheelRefusal, Refusal, JobError)):
         site.fetch(what, server.url, {"UV_OFFLINE": "1"}, monkeypatch)
     assert server.asked == []
 
@@ -119,7 +121,7 @@ def test_certificates(site: Site, what: str, authority: Path, monkeypatch: pytes
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.with_name("server.pem"))
     with Server(site.root, context).running() as server:
-        with pytest.raises((FetchError, uv.ToolError, JobError), match=r"(?i)certificate"):
+        with pytest.raises((WheelRefusal, Refusal, JobError), match=r"(?i)certificate"):
             site.fetch(what, server.url, {}, monkeypatch)
         site.fetch(what, server.url, {"SSL_CERT_FILE": str(authority)}, monkeypatch)
 

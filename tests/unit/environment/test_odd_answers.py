@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from ansible.module_utils.aerie.distributions import lock
 from ansible.module_utils.aerie.environment import network, vllm_wheel, wheel_record
-from ansible.module_utils.aerie.environment.network import FetchError, Network
+from ansible.module_utils.aerie.environment.network import Network, WheelRefusal
+from ansible.module_utils.aerie.shared.refusal import Refusal
 
 from .servers import COMMIT, TAG, VERSION, Server, publish
 from .test_wheel_record import FIRST, SOURCE, never
@@ -72,7 +72,7 @@ def deep_list(index: Server, _: Path) -> None:
 @pytest.mark.parametrize(
     ("prepare", "found", "remedy"),
     [
-        (broken_inside, "no whole wheel", "damaged copy"),
+        (broken_inside, "not an intact wheel", "damaged copy"),
         (without_list, "this commit has cu129, but not its list", "mirror needs metadata.json"),
         (deep_list, "no list of wheels", "vllm_index_url"),
         (lambda index, _: renamed(index, "manylinux_2_17", "macosx_11_0"), "lists", "vllm_commit"),
@@ -83,7 +83,7 @@ def test_an_odd_index_is_named_and_leaves_nothing(
     index: Server, tmp_path: Path, prepare: Callable[[Server, Path], None], found: str, remedy: str
 ) -> None:
     prepare(index, tmp_path)
-    with pytest.raises(FetchError) as caught:
+    with pytest.raises(WheelRefusal) as caught:
         fetch(index, tmp_path)
     assert found in caught.value.found
     assert remedy in caught.value.remedy
@@ -131,7 +131,7 @@ def test_the_password_of_an_address_goes_to_its_host_alone(guarded: tuple[str, l
     host, asked = guarded
     assert network.text(Network({}), f"http://joe:p%40ss@{host}/lead") == ""
     assert asked == [("/lead", PAIR), ("/open", None)]
-    with pytest.raises(FetchError, match="HTTP 401") as caught:
+    with pytest.raises(WheelRefusal, match="HTTP 401") as caught:
         network.text(Network({}), f"http://joe:wrong@{host}/lead")
     assert "name:password@" in caught.value.remedy
     assert "wrong" not in caught.value.found
@@ -147,8 +147,8 @@ def test_the_password_of_an_address_goes_to_its_host_alone(guarded: tuple[str, l
     ],
 )
 def test_no_secret_of_an_address_is_told(found: str, shown: str) -> None:
-    error = FetchError(found, "", "")
-    assert (error.found, str(error)) == (shown, shown)
+    error = WheelRefusal(found, "", "")
+    assert (error.found, str(error)) == (shown, f"vLLM wheel: {shown}")
 
 
 @pytest.mark.parametrize(("code", "says"), [(407, "HTTPS_PROXY"), (302, "circles"), (503, "later")])
@@ -158,7 +158,7 @@ def test_each_refusal_of_a_server_has_its_own_remedy(code: int, says: str) -> No
 
 @pytest.mark.parametrize("url", ["h.org/index", "file:///tmp/index", "ftp://h.org/index"])
 def test_what_is_no_web_address_is_told(url: str) -> None:
-    with pytest.raises(FetchError, match="no address of http or https"):
+    with pytest.raises(WheelRefusal, match="not an address of http or https"):
         network.text(Network({}), url)
 
 
@@ -166,11 +166,11 @@ def test_a_record_of_another_commit_is_refused_before_anything_is_done(tmp_path:
     path = tmp_path / "w.lock"
     path.write_text(vllm_wheel.pin_line("vllm", f"0.16.0rc2.dev400+g{'b' * 9}", "1" * 64))
     for dry in (True, False):
-        with pytest.raises(FetchError, match=r"records 0\.16\.0rc2\.dev400") as caught:
+        with pytest.raises(WheelRefusal, match=r"records 0\.16\.0rc2\.dev400") as caught:
             wheel_record.settle(path, SOURCE, True, never, dry)
         assert COMMIT in caught.value.wanted
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(lock.LockError, match=str(path)):
+    with pytest.raises(Refusal, match=str(path)):
         wheel_record.settle(path, SOURCE, True, lambda: FIRST, False)
 
 

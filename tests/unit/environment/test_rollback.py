@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ansible.module_utils.aerie.environment import build, rollback
-from ansible.module_utils.aerie.environment.build import Demand
+from ansible.module_utils.aerie.environment import rollback
+from ansible.module_utils.aerie.environment.converge import converge
+from ansible.module_utils.aerie.environment.demand import Demand
+from ansible.module_utils.aerie.shared.refusal import Refusal
 
 from .conftest import UV, Wheels, job_in, make_lock
 from .test_build import names, site, snapshot
@@ -28,8 +30,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = {"UV_FIND_LINKS": str(wheels.folder), "UV_OFFLINE": "1", "UV_CACHE_DIR": str(folder / "cache")}
     for number in range(3):
         lock = make_lock(alpha=wheels.pin("alpha", f"1.{number}"))
-        made = Demand(folder / "env", lock, "tiny", sys.executable, folder, UV, "vllm", environment=sources)
-        environment = build.converge(made, check_mode=False).environment
+        made = Demand(folder / "env", lock, "tiny", sys.executable, folder, UV, "vllm", variables=sources)
+        environment = converge(made, check_mode=False).environment
         assert environment is not None
         # Names sort by the second in which an environment was made.
         environment.rename(environment.with_name(f"20260101T00000{number}Z-{environment.name[-8:]}"))
@@ -62,7 +64,7 @@ def test_the_one_before_is_taken_and_then_the_one_before_that(three: list[str], 
     assert back(tmp_path) == (three[1], True)
     assert "1.1" in version(tmp_path)
     assert back(tmp_path) == (three[0], True)
-    with pytest.raises(rollback.KeptError, match=f"none older than {three[0]}; kept are: {three[2]}, {three[1]}"):
+    with pytest.raises(Refusal, match=f"none older than {three[0]}; kept are: {three[2]}, {three[1]}"):
         back(tmp_path)
     assert snapshot(tmp_path / "env.d") == before
 
@@ -75,7 +77,7 @@ def test_any_may_be_named_and_the_current_one_is_no_change(three: list[str], tmp
 
 
 def test_a_name_that_is_not_there_is_refused_with_those_that_are(three: list[str], tmp_path: Path) -> None:
-    with pytest.raises(rollback.KeptError, match=f"no environment nope; kept are: {three[1]}, {three[0]}"):
+    with pytest.raises(Refusal, match=f"no environment nope; kept are: {three[1]}, {three[0]}"):
         back(tmp_path, "nope")
     assert "1.2" in version(tmp_path)
 
@@ -87,7 +89,7 @@ def test_one_that_is_no_longer_as_installed_is_refused(three: list[str], tmp_pat
         (site(damaged) / "gamma-1.0.dist-info").mkdir()
     else:
         (damaged / "bin" / "python").unlink()
-    with pytest.raises(rollback.KeptError, match=f"{three[1]}: 1 differences from its lock"):
+    with pytest.raises(Refusal, match=f"{three[1]}: 1 differences from its lock"):
         back(tmp_path)
     assert "1.2" in version(tmp_path)
 
@@ -100,10 +102,10 @@ def test_what_is_found_wrong_after_the_swap_is_swapped_back(
     def second_time(environment: Path, _: str) -> None:
         looks.append(environment)
         if len(looks) == 2:
-            raise rollback.KeptError("x", "y", "z")
+            raise Refusal("x", "y", "z")
 
-    monkeypatch.setattr(rollback, "verify", second_time)
-    with pytest.raises(rollback.KeptError):
+    monkeypatch.setattr(rollback, "require_as_locked", second_time)
+    with pytest.raises(Refusal):
         back(tmp_path)
     assert "1.2" in version(tmp_path)
 
@@ -111,7 +113,7 @@ def test_what_is_found_wrong_after_the_swap_is_swapped_back(
 def test_not_while_a_job_runs_in_it(three: list[str], tmp_path: Path) -> None:
     with job_in(tmp_path / "env") as pid:
         for check_mode in (True, False):
-            with pytest.raises(build.BusyError, match=str(pid)):
+            with pytest.raises(Refusal, match=str(pid)):
                 back(tmp_path, check_mode=check_mode)
     assert "1.2" in version(tmp_path)
 

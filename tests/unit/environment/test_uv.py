@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ansible.module_utils.aerie.distributions.lock import LockError
-from ansible.module_utils.aerie.environment import build, uv
-from ansible.module_utils.aerie.environment.build import Demand
+from ansible.module_utils.aerie.distributions.lock import Refusal
+from ansible.module_utils.aerie.environment import uv
+from ansible.module_utils.aerie.environment.converge import converge
+from ansible.module_utils.aerie.environment.demand import Demand
 
 from .conftest import Wheels, make_lock
 from .test_build import names, site, snapshot
@@ -18,27 +19,27 @@ Make = Callable[..., Demand]
 
 
 def test_wrong_digest_is_refused_on_a_clean_host(demand: Make, tmp_path: Path) -> None:
-    with pytest.raises(uv.ToolError, match=r"(?i)hash mismatch"):
-        build.converge(demand(make_lock(alpha=("1.0", "0" * 64))), check_mode=False)
+    with pytest.raises(Refusal, match=r"(?i)hash mismatch"):
+        converge(demand(make_lock(alpha=("1.0", "0" * 64))), check_mode=False)
     assert not (tmp_path / "env").exists()
     assert names(tmp_path / "env.d") == []
 
 
 def test_wrong_digest_is_refused_on_a_host_that_has_the_version(demand: Make, tmp_path: Path, lock_text: str) -> None:
-    build.converge(demand(), check_mode=False)
+    converge(demand(), check_mode=False)
     before = snapshot(tmp_path / "env.d")
     other = lock_text.replace(lock_text.split("sha256:")[1][:64], "0" * 64)
-    assert build.converge(demand(other), check_mode=True).changed
-    with pytest.raises(uv.ToolError, match=r"(?i)hash mismatch"):
-        build.converge(demand(other), check_mode=False)
+    assert converge(demand(other), check_mode=True).changed
+    with pytest.raises(Refusal, match=r"(?i)hash mismatch"):
+        converge(demand(other), check_mode=False)
     assert snapshot(tmp_path / "env.d") == before
-    assert not build.converge(demand(), check_mode=False).changed
+    assert not converge(demand(), check_mode=False).changed
 
 
 def test_same_version_with_one_byte_changed_is_refused(demand: Make, wheels: Wheels, lock_text: str) -> None:
     wheels.pin("alpha", "1.0", content="VERSION = '1,0'\n")
-    with pytest.raises(uv.ToolError, match=r"(?i)hash mismatch"):
-        build.converge(demand(lock_text), check_mode=False)
+    with pytest.raises(Refusal, match=r"(?i)hash mismatch"):
+        converge(demand(lock_text), check_mode=False)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +63,8 @@ def test_no_variable_of_host_or_inventory_switches_hashes_off(
     switch = {name: places.get(value, value) for name, value in switch.items()}
     for name, value in switch.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(uv.ToolError, match=r"(?i)hash mismatch"):
-        build.converge(demand(make_lock(alpha=("1.0", "0" * 64)), environment=switch), check_mode=False)
+    with pytest.raises(Refusal, match=r"(?i)hash mismatch"):
+        converge(demand(make_lock(alpha=("1.0", "0" * 64)), variables=switch), check_mode=False)
 
 
 def test_no_uv_toml_of_the_host_sends_the_wheels_elsewhere(
@@ -72,17 +73,17 @@ def test_no_uv_toml_of_the_host_sends_the_wheels_elsewhere(
     (tmp_path / "uv").mkdir()
     (tmp_path / "uv" / "uv.toml").write_text(f'[pip]\ntarget = "{tmp_path}/elsewhere"\nno-binary = ["alpha"]\n')
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert build.converge(demand(), check_mode=False).changed
+    assert converge(demand(), check_mode=False).changed
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_lock_without_hash_is_refused(demand: Make) -> None:
-    with pytest.raises(LockError, match="beta has no hash"):
-        build.converge(demand("beta==2.0\n"), check_mode=False)
+    with pytest.raises(Refusal, match="beta has no hash"):
+        converge(demand("beta==2.0\n"), check_mode=False)
 
 
 def test_hard_links_to_the_cache_are_used(demand: Make, tmp_path: Path) -> None:
-    build.converge(demand(), check_mode=False)
+    converge(demand(), check_mode=False)
     assert (site(tmp_path / "env") / "alpha.py").stat().st_nlink > 1
 
 
@@ -105,7 +106,7 @@ def test_cache_lies_on_the_filesystem_of_the_environment_unless_told(
 
 
 def test_mirrors_of_pip_are_understood_and_python_variables_dropped() -> None:
-    kept = uv.clean_environment(
+    kept = uv.clean_variables(
         {"PIP_INDEX_URL": "https://mirror.example/simple", "PYTHONPATH": "/x", "HTTPS_PROXY": "p", "VIRTUAL_ENV": "/v"},
         {"UV_INDEX_SITE_USERNAME": "s"},
     )
@@ -113,5 +114,5 @@ def test_mirrors_of_pip_are_understood_and_python_variables_dropped() -> None:
     assert kept["HTTPS_PROXY"] == "p"
     assert kept["UV_INDEX_SITE_USERNAME"] == "s"
     assert not {"PYTHONPATH", "VIRTUAL_ENV"} & set(kept)
-    chosen = uv.clean_environment({"PIP_INDEX_URL": "a", "UV_DEFAULT_INDEX": "b"}, {})
+    chosen = uv.clean_variables({"PIP_INDEX_URL": "a", "UV_DEFAULT_INDEX": "b"}, {})
     assert chosen["UV_DEFAULT_INDEX"] == "b"

@@ -11,22 +11,23 @@ import pytest
 
 from ansible.module_utils.aerie.distributions import lock
 from ansible.module_utils.aerie.environment import vllm_wheel, wheel_record
-from ansible.module_utils.aerie.environment.network import FetchError
-from ansible.module_utils.aerie.environment.wheel_record import Known
+from ansible.module_utils.aerie.environment.network import WheelRefusal
+from ansible.module_utils.aerie.environment.wheel_record import RecordedWheel
+from ansible.module_utils.aerie.shared.refusal import Refusal
 
 from .servers import COMMIT, TAG, VERSION, Server, publish
 from .test_module import Play, play, section  # noqa: F401
 
 SOURCE = vllm_wheel.Source("nightly", commit=COMMIT, variant="cu129")
-FIRST, SECOND = Known(VERSION, "1" * 64), Known(VERSION, "2" * 64)
+FIRST, SECOND = RecordedWheel(VERSION, "1" * 64), RecordedWheel(VERSION, "2" * 64)
 
 
-def never() -> Known:
+def never() -> RecordedWheel:
     raise AssertionError("nothing may be downloaded")
 
 
 def test_nothing_is_downloaded_without_a_digest_or_trust(tmp_path: Path) -> None:
-    with pytest.raises(FetchError, match="no digest is known") as caught:
+    with pytest.raises(WheelRefusal, match="no digest is known") as caught:
         wheel_record.settle(tmp_path / "w.lock", SOURCE, False, never, False)
     assert "vllm_trust_first_download" in caught.value.remedy
     assert list(tmp_path.iterdir()) == []
@@ -46,15 +47,15 @@ def test_the_first_digest_is_recorded_as_a_lock_and_holds(tmp_path: Path) -> Non
 def test_another_digest_than_the_recorded_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "w.lock"
 
-    def meanwhile() -> Known:
+    def meanwhile() -> RecordedWheel:
         """Another host of the same run was faster, and got another file."""
         wheel_record.settle(path, SOURCE, True, lambda: FIRST, False)
         return SECOND
 
-    with pytest.raises(FetchError, match="2222"):
+    with pytest.raises(WheelRefusal, match="2222"):
         wheel_record.settle(path, SOURCE, True, meanwhile, False)
     given = vllm_wheel.Source("nightly", commit=COMMIT, variant="cu129", sha256="2" * 64)
-    with pytest.raises(FetchError) as caught:
+    with pytest.raises(WheelRefusal) as caught:
         wheel_record.settle(path, given, True, never, False)
     assert "1111" in caught.value.wanted
     assert "1111" in path.read_text()
@@ -68,7 +69,7 @@ def test_a_wheel_of_the_site_is_recorded_without_a_download(tmp_path: Path) -> N
 @pytest.mark.parametrize("text", ["vllm==1\n", "vllm==1 --hash=sha256:x\n", "other==1 --hash=sha256:" + "1" * 64])
 def test_a_record_that_is_no_lock_of_one_wheel_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "w.lock").write_text(text)
-    with pytest.raises(lock.LockError, match="one pin of vllm with one hash"):
+    with pytest.raises(Refusal, match="one pin of vllm with one hash"):
         wheel_record.settle(tmp_path / "w.lock", SOURCE, True, never, False)
 
 

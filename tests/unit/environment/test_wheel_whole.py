@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ansible.module_utils.aerie.environment import uv, vllm_wheel, wheel_record
-from ansible.module_utils.aerie.environment.network import FetchError
-from ansible.module_utils.aerie.environment.wheel_record import Known
+from ansible.module_utils.aerie.environment import vllm_wheel, wheel_record
+from ansible.module_utils.aerie.environment.file_digest import file_digest
+from ansible.module_utils.aerie.environment.network import WheelRefusal
+from ansible.module_utils.aerie.environment.wheel_record import RecordedWheel
 
 from .servers import COMMIT, TAG, VERSION, Server, publish
 from .test_nightly import binaries_of
@@ -50,25 +51,29 @@ def first(index: Server, tmp_path: Path, files: dict[str, bytes], record: bytes,
     source = vllm_wheel.Source("nightly", machine=TAG.rpartition("17_")[2], index_url=index.url, commit=COMMIT,
                           variant="cu129", cuda=cuda)  # fmt: skip
 
-    def fetch() -> Known:
+    def fetch() -> RecordedWheel:
         got = vllm_wheel.obtain(source, tmp_path / "wheels", "", {})
-        return Known(got.version, got.sha256)
+        return RecordedWheel(got.version, got.sha256)
 
     wheel_record.settle(tmp_path / "w.lock", source, True, fetch, False)
 
 
 def test_a_whole_wheel_is_recorded(index: Server, tmp_path: Path) -> None:
     first(index, tmp_path, PLAIN, record_of(PLAIN))
-    assert uv.sha256_of(index.root / COMMIT / FILE) in (tmp_path / "w.lock").read_text()
+    assert file_digest(index.root / COMMIT / FILE) in (tmp_path / "w.lock").read_text()
 
 
 @pytest.mark.parametrize(
     ("changes", "record", "says"),
     [
-        ({"vllm/__init__.py": b"VERSION = 2\n"}, record_of(PLAIN), "vllm/__init__.py is another file than RECORD says"),
+        (
+            {"vllm/__init__.py": b"VERSION = 2\n"},
+            record_of(PLAIN),
+            "vllm/__init__.py differs from its digest in RECORD",
+        ),
         ({"vllm/more.pth": b"import os\n"}, record_of(PLAIN), "vllm/more.pth is not in RECORD with a digest"),
         ({}, record_of({**PLAIN, "vllm/lost.py": b""}), "vllm/lost.py is missing"),
-        ({"vllm/__init__.py again": b"VERSION = 2\n"}, record_of(PLAIN), "vllm/__init__.py stands there twice"),
+        ({"vllm/__init__.py again": b"VERSION = 2\n"}, record_of(PLAIN), "vllm/__init__.py is there twice"),
         ({}, b"vllm/__init__.py,,\n", "vllm/__init__.py is not in RECORD with a digest"),
         ({}, b"", "0 RECORDs"),
     ],
@@ -77,7 +82,7 @@ def test_a_whole_wheel_is_recorded(index: Server, tmp_path: Path) -> None:
 def test_a_file_that_is_not_as_the_wheel_records_it_is_refused(
     index: Server, tmp_path: Path, changes: dict[str, bytes], record: bytes, says: str
 ) -> None:
-    with pytest.raises(FetchError, match=says):
+    with pytest.raises(WheelRefusal, match=says):
         first(index, tmp_path, {**PLAIN, **changes}, record)
     assert not (tmp_path / "w.lock").exists()
     assert list((tmp_path / "wheels").iterdir()) == []
@@ -106,7 +111,7 @@ def test_operators_for_another_cuda_are_refused(
         first(index, tmp_path, files, record_of(files), cuda)
         assert (tmp_path / "w.lock").exists()
         return
-    with pytest.raises(FetchError, match=says):
+    with pytest.raises(WheelRefusal, match=says):
         first(index, tmp_path, files, record_of(files), cuda)
     assert not (tmp_path / "w.lock").exists()
 
@@ -117,6 +122,6 @@ def test_a_wheel_for_a_newer_c_library_than_the_stack_s_is_not_taken(index: Serv
     page.write_text(json.dumps(json.loads(page.read_text().replace("manylinux_2_17", newer))))
     source = vllm_wheel.Source("nightly", machine=TAG.rpartition("17_")[2], index_url=index.url, commit=COMMIT,
                           variant="cu129", glibc="2.31")  # fmt: skip
-    with pytest.raises(FetchError, match=newer) as caught:
+    with pytest.raises(WheelRefusal, match=newer) as caught:
         vllm_wheel.obtain(source, tmp_path / "wheels", "", {})
     assert "glibc 2.31" in caught.value.wanted

@@ -59,9 +59,9 @@ def test_lock_of_changed_inputs_is_seen(copied: Path) -> None:
     assert "other inputs" in "\n".join(lock_stack.problems(lock_stack.load("vllm-0.16-cpu")))
 
 
-def wanted(name: str, python: str) -> dict[str, comparison.Wanted]:
+def wanted(name: str, python: str) -> dict[str, comparison.LockedVersion]:
     stack: dict[str, Any] = lock_stack.load(name)
-    return comparison.wanted((lock_stack.STACKS / stack["lock"]).read_text(), python)
+    return comparison.locked_versions((lock_stack.STACKS / stack["lock"]).read_text(), python)
 
 
 @pytest.mark.parametrize(
