@@ -58,7 +58,7 @@ def measure_plain(given: argparse.Namespace) -> dict[str, Any]:
     """Plain prefill, and how many tokens a measurement of ``SECONDS`` takes."""
     from vllm import LLM, SamplingParams
 
-    from aerie_host.extract.engine import SEQUENCES
+    from aerie_host.extract.generator import SEQUENCES
 
     llm = LLM(
         given.checkpoint,
@@ -97,15 +97,17 @@ def load_extraction(given: argparse.Namespace) -> Any:
     """The generator as an extraction job loads it."""
     from speculators.data_generation import vllm_hidden_states_generator as module
 
-    from aerie_host.extract.engine import load_generator
+    from aerie_host.extract.generator import EngineLimits, make_generator
 
     module.VllmConfig = functools.partial(module.VllmConfig, **engine_options(given))
     module.LoadConfig = functools.partial(module.LoadConfig, load_format=load_format(given))
-    options = {
-        "gpu_memory_utilization": given.gpu_memory_utilization,
-        "tensor_parallel_size": given.tensor_parallel,
-    }
-    return load_generator(Path(given.checkpoint), given.layers, given.max_length, given.step_tokens, options)
+    return make_generator(
+        Path(given.checkpoint),
+        given.layers,
+        EngineLimits(given.max_length, given.step_tokens),
+        gpu_memory_utilization=given.gpu_memory_utilization,
+        tensor_parallel_size=given.tensor_parallel,
+    )
 
 
 def measure_extraction(given: argparse.Namespace) -> dict[str, Any]:

@@ -44,6 +44,6 @@ def test_samples_longer_than_the_model_takes_are_refused_in_our_words(extraction
     document = extracted(extraction, tmp_path, max_length=512)
     assert document["failed"]
     assert document["msg"] == (
-        "hidden_states_max_length is 512: the model has 512 positions, and vLLM keeps one for the token "
-        "that it samples: give at most 511"
+        "length of samples: hidden_states_max_length is 512; the model has 512 positions, and vLLM keeps one "
+        "for the token that it samples; wanted at most 511. Remedy: set hidden_states_max_length to 511 or less"
     )

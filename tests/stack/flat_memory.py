@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from aerie_host.data.samples import Sample
-from aerie_host.extract.engine import StatesSource, VllmEngine, load_generator
+from aerie_host.extract.engine import StatesSource, VllmEngine
+from aerie_host.extract.generator import EngineLimits, make_generator
 from aerie_host.folder.layout import Folder
 from aerie_host.truth.checkpoints import build
 
@@ -69,7 +70,7 @@ def main() -> None:
     """Extract 200 batches."""
     home = pathlib.Path(sys.argv[1])
     checkpoint, _ = build("llama", home)
-    generator = load_generator(checkpoint, LAYERS, 300, STEP, {"gpu_memory_utilization": 0.5})
+    generator = make_generator(checkpoint, LAYERS, EngineLimits(300, STEP), gpu_memory_utilization=0.5)
     folder = Folder(home / "out")
     folder.create()
     source = StatesSource(VllmEngine(generator), folder, LAYERS, 2)

@@ -138,17 +138,19 @@ def require_disk(job: ExtractionJob, samples: list[Sample], when: str, freed: in
 
 
 def _load(job: ExtractionJob, folder: Folder) -> StatesSource:
-    from aerie_host.extract.engine import StatesSource, VllmEngine, load_generator
+    from aerie_host.extract.engine import StatesSource, VllmEngine
+    from aerie_host.extract.generator import EngineLimits, make_generator
     from aerie_host.extract.writers import warm_up
 
     warm_up()
-    options = {
-        "gpu_memory_utilization": job.gpu_memory_utilization,
-        "tensor_parallel_size": job.tensor_parallel_size,
-    }
-    generator = load_generator(job.model, job.layers, job.max_length, job.token_budget, options, job.trust_remote_code)
-    if list(generator.layer_ids) != job.layers:
-        raise JobError(f"the generator extracts layers {generator.layer_ids}, asked were {job.layers}")
+    generator = make_generator(
+        job.model,
+        job.layers,
+        EngineLimits(job.max_length, job.token_budget),
+        gpu_memory_utilization=job.gpu_memory_utilization,
+        tensor_parallel_size=job.tensor_parallel_size,
+        trust_remote_code=job.trust_remote_code,
+    )
     return StatesSource(VllmEngine(generator), folder, job.layers, job.writers)
 
 

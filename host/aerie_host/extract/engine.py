@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
@@ -13,16 +12,9 @@ from aerie_host.report.outcome import JobError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from aerie_host.data.samples import Sample
     from aerie_host.folder.layout import Entry, Folder
-
-# Sequences keep their places until the reply to their step is read, and two steps are under way: half of these make
-# one, so that samples of 32 tokens fill a step of 8,192. With places for one step alone every second would be empty.
-SEQUENCES = 512
-# How vLLM says that a model has fewer positions than asked; it goes on to advise what would compute nonsense.
-POSITIONS = re.compile(r"max_model_len \(\d+\) is greater than the derived max_model_len \(\w+=(\d+)")
 
 
 class Rows(NamedTuple):
@@ -126,39 +118,3 @@ class VllmEngine:
     def close(self) -> None:
         """See ``Engine``."""
         self._generator.executor.shutdown()
-
-
-def load_generator(
-    model: Path,
-    layers: list[int],
-    max_length: int,
-    step_tokens: int,
-    options: dict[str, Any],
-    trust_remote_code: bool = False,
-) -> Any:
-    """Build the generator for samples of up to ``max_length`` tokens and steps of up to ``step_tokens``."""
-    from speculators.data_generation import vllm_hidden_states_generator as module
-
-    class Sized(module.VllmHiddenStatesGenerator):  # type: ignore[misc]
-        """The generator with a step as large as asked; longer sequences are spread over steps."""
-
-        def _create_vllm_config(self, **kwargs: Any) -> Any:
-            config = super()._create_vllm_config(**kwargs)
-            scheduler = config.scheduler_config
-            scheduler.max_num_batched_tokens = step_tokens
-            scheduler.max_num_seqs = min(SEQUENCES, step_tokens)
-            return config
-
-    Sized.trust_remote_code = trust_remote_code
-    try:
-        # vLLM keeps one position for the token that it samples.
-        return Sized(model_path=str(model), layer_ids=layers, max_model_len=max_length + 1, **options)
-    except MemoryError as error:
-        raise JobError(str(error)) from error
-    except ValueError as error:
-        if longest := POSITIONS.search(str(error)):
-            raise JobError(
-                f"hidden_states_max_length is {max_length}: the model has {longest[1]} positions, and vLLM keeps one "
-                f"for the token that it samples: give at most {int(longest[1]) - 1}"
-            ) from error
-        raise

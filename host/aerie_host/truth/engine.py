@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from aerie_host.checkpoint.reference_forward import Forward, ReferenceModel, Rounding
+from aerie_host.extract.generator import EngineLimits, make_generator
 from aerie_host.truth.cases import Case, cases, layer_ids
 from aerie_host.truth.checkpoints import LAYERS, VOCABULARY, build
 from aerie_host.truth.compare import Comparison, compare, separation
@@ -25,9 +26,11 @@ from aerie_host.truth.names import ASKED_FOR, CALLS, NAMES, SMALL
 
 MAX_LENGTH = 384
 BLOCK = 16
-SMALL_STEP_TOKENS = 192
-SMALL_PIECE_TOKENS = 64
-SMALL_CACHE_TOKENS = 512
+# The step is that of an extraction; fewer sequences, so that the case with more sequences than places stays small.
+LIMITS = EngineLimits(MAX_LENGTH, step=8192, sequences=128)
+# A step and a cache so small that prefills are split and pre-empted: several are under way at once, and each waits for
+# blocks that the others hold.
+SMALL_LIMITS = EngineLimits(MAX_LENGTH, step=192, sequences=128, piece=64, cache=512)
 
 
 class Asked(NamedTuple):
@@ -126,31 +129,6 @@ class Battery:
         return findings
 
 
-def _generator(checkpoint: str, layers: list[int], tensor_parallel_size: int, small: bool) -> Any:
-    from speculators.data_generation import vllm_hidden_states_generator as module
-
-    class Small(module.VllmHiddenStatesGenerator):  # type: ignore[misc]
-        """The generator with so small a step and a cache that prefills are split and pre-empted."""
-
-        def _create_vllm_config(self, **kwargs: Any) -> Any:
-            config = super()._create_vllm_config(**kwargs)
-            config.scheduler_config.max_num_batched_tokens = SMALL_STEP_TOKENS
-            # Several prefills under way at once, each waiting for blocks that the others hold.
-            config.scheduler_config.long_prefill_token_threshold = SMALL_PIECE_TOKENS
-            config.cache_config.num_gpu_blocks_override = SMALL_CACHE_TOKENS // config.cache_config.block_size
-            return config
-
-    kind = Small if small else module.VllmHiddenStatesGenerator
-    return kind(
-        checkpoint,
-        layer_ids=layers,
-        # one position is kept for the token that a prefill samples
-        max_model_len=MAX_LENGTH + 1,
-        gpu_memory_utilization=0.5,
-        tensor_parallel_size=tensor_parallel_size,
-    )
-
-
 def run(job: dict[str, Any]) -> dict[str, Any]:
     """Build the checkpoint, run the battery, and return findings and figures as plain data.
 
@@ -167,9 +145,14 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="aerie-truth-") as name:
         folder = Path(name)
         checkpoint, decoder = build(job["architecture"], folder)
-        battery = Battery(
-            _generator(str(checkpoint), layers, job["tensor_parallel_size"], job["small"]), layers, folder
+        generator = make_generator(
+            checkpoint,
+            layers,
+            SMALL_LIMITS if job["small"] else LIMITS,
+            gpu_memory_utilization=0.5,
+            tensor_parallel_size=job["tensor_parallel_size"],
         )
+        battery = Battery(generator, layers, folder)
         ready = time.monotonic()
         report: dict[str, Any] = {key: job[key] for key in ("architecture", "seed", "tensor_parallel_size")}
         report |= {"small_cache": job["small"], "layer_ids": layers, "max_length": MAX_LENGTH}
