@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from aerie_host.data.conversations import Data
+from aerie_host.data.data_file import DataFile
 from aerie_host.data.loss_mask import TemplateRefusedError
-from aerie_host.data.rows import Rows
 from aerie_host.data.samples import Encoder, Limits, prepare
 from aerie_host.judge import command as judge
 from aerie_host.report.outcome import JobError, UsageError
@@ -102,7 +102,7 @@ def test_parquet_gives_what_json_lines_give_over_many_row_groups(tmp_path):
     for shard in (Shard(), Shard(2, 7)):
         found, wanted = Data(path, shard), Data(lines, shard)
         assert list(found) == [dataclasses.replace(entry, unit="row") for entry in wanted]
-    assert (found.rows.format, found.rows.unit) == ("parquet", "row")
+    assert (found.file.format, found.file.unit) == ("parquet", "row")
 
 
 @pytest.mark.parametrize(("cut", "message"), [(-20, "after row 0"), (6, "after row 0")])
@@ -110,7 +110,7 @@ def test_a_broken_parquet_file_is_refused(tmp_path, cut, message):
     path = parquet(tmp_path / "data.parquet", [{"messages": CHAT}] * 10)
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(JobError, match=f"cannot be read as parquet {message}"):
-        list(Rows(path).read())
+        list(DataFile(path).read())
 
 
 def test_token_ids_need_no_tokenizer_and_are_held_to_the_vocabulary(tmp_path):

@@ -82,7 +82,7 @@ extract._load = lambda job, folder: Source()
 CODE = """
 import json, sys, time
 sys.path[:0] = sys.argv[1].split(":")
-from aerie_host.data import rows
+from aerie_host.data import data_file
 from aerie_host.extract import command as extract, progress
 from aerie_host.folder import resume
 from aerie_host.spec import Spec
@@ -96,7 +96,7 @@ HANG = "time.sleep(600)"
     ("hang", "limit", "what"),
     [
         ("extract._load = lambda job, folder: time.sleep(600)", "start_timeout", "loading the model"),
-        ("rows.Row.__new__ = lambda *row: time.sleep(600)", "batch_timeout", "reading the data"),
+        ("data_file.Row.__new__ = lambda *row: time.sleep(600)", "batch_timeout", "reading the data"),
         ("resume.sha256_file = lambda path: time.sleep(600)", "batch_timeout", "checking files"),
         (SOURCE.format(step=HANG, end="pass"), "batch_timeout", "one step"),
         (SOURCE.format(step="yield []", end=HANG), "batch_timeout", "ending the engine"),

@@ -7,8 +7,8 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
+from aerie_host.data.data_file import DataFile, Row
 from aerie_host.data.row_kinds import Conversation, Message, Skipped, TokenRow
-from aerie_host.data.rows import Row, Rows
 from aerie_host.report.outcome import UsageError
 from aerie_host.shared.shard import WHOLE, Shard
 
@@ -241,17 +241,17 @@ class Data:
     """
 
     def __init__(self, path: Path, shard: Shard = WHOLE, first: int = 0) -> None:
-        self.rows = Rows(path)
+        self.file = DataFile(path)
         self.shard = shard
         self.first = first
         self.tally = Tally()
 
     def __iter__(self) -> Iterator[Conversation | TokenRow | Skipped]:
         seen, first = 0, ""
-        for row in self.rows.read(self.shard):
+        for row in self.file.read(self.shard):
             if self.first and row.place >= self.first:
                 break
-            entry = parse_row(row, self.rows.unit, self.tally)
+            entry = parse_row(row, self.file.unit, self.tally)
             seen, first = seen + 1, first or str(entry)
             if seen == ROWS_OF_NO_SHAPE:
                 self._require_shape(seen, first)
@@ -264,10 +264,10 @@ class Data:
             if not seen:
                 whole = self.shard == WHOLE
                 found = "it has no row" if whole else f"shard {self.shard} of it has no row: take fewer shards"
-            raise UsageError(f"{self.rows.path} is {self.rows.format}, but {found}")
+            raise UsageError(f"{self.file.path} is {self.file.format}, but {found}")
 
     @property
     def description(self) -> str:
         """Format and shapes in words."""
         shapes = ", ".join(f"{count:,} {name}" for name, count in sorted(self.tally.shapes.items()))
-        return f"{self.rows.format}{'' if self.shard == WHOLE else f', shard {self.shard}'}: {shapes}"
+        return f"{self.file.format}{'' if self.shard == WHOLE else f', shard {self.shard}'}: {shapes}"

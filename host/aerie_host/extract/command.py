@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from aerie_host.checkpoint import weights
 from aerie_host.data.conversations import Data
-from aerie_host.data.rows import Rows
+from aerie_host.data.data_file import DataFile
 from aerie_host.data.samples import Encoder, Limits, Sample, listed, prepare
 from aerie_host.extract import schedule
 from aerie_host.extract.job import ExtractionJob, read_job
@@ -107,7 +107,7 @@ def read_samples(job: ExtractionJob, watch: Watch) -> Inputs:
     prepared = prepare(watch.each(READING, data), encoder, limits)
     if len(prepared.skipped) > job.max_skipped:
         raise JobError(
-            f"{job.data}: {len(prepared.skipped)} {data.rows.unit}s give no sample, at most {job.max_skipped} may: "
+            f"{job.data}: {len(prepared.skipped)} {data.file.unit}s give no sample, at most {job.max_skipped} may: "
             f"{listed(prepared.skipped)}"
         )
     if not prepared.samples:
@@ -115,7 +115,7 @@ def read_samples(job: ExtractionJob, watch: Watch) -> Inputs:
     strange = [sample for sample in prepared.samples if max(sample.input_ids) >= vocabulary]
     if strange:
         raise JobError(
-            f"{data.rows.unit} {strange[0].line}: token {max(strange[0].input_ids)} is outside the model's {vocabulary}"
+            f"{data.file.unit} {strange[0].line}: token {max(strange[0].input_ids)} is outside the model's {vocabulary}"
         )
     return Inputs(prepared, data, encoders[0] if encoders else None)
 
@@ -254,7 +254,7 @@ def run(spec: Spec, check: bool) -> Outcome:
     # The model and the data are local: nothing here may ask the network for them.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     # What is no data or not all of a model is refused before anything is spent.
-    Rows(job.data)
+    DataFile(job.data)
     weights.require_whole(job.model)
     fingerprint = job.fingerprint()
     planned = _plan(job, folder, fingerprint)

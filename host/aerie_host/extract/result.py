@@ -99,7 +99,7 @@ def make_manifest(
             "path": str(job.data),
             "digest": fingerprint["data"],
             "format": inputs.data.description,
-            "unit": inputs.data.rows.unit,
+            "unit": inputs.data.file.unit,
             "shard": str(job.shard),
             "max_length": job.max_length,
         },
@@ -121,7 +121,7 @@ def _input_checks(checks: Checks, job: ExtractionJob, inputs: Inputs) -> None:
     unread = len(inputs.prepared.skipped)
     text = f"{unread}: {listed(inputs.prepared.skipped)}" if unread else "0"
     checks.add(
-        f"{inputs.data.rows.unit}s without a sample",
+        f"{inputs.data.file.unit}s without a sample",
         "warn" if unread else "pass",
         text,
         f"at most {job.max_skipped}",

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aerie_host.data.rows import Rows
+from aerie_host.data.data_file import DataFile
 from aerie_host.folder.expectation import Contract, Expected
 from aerie_host.folder.layout import Folder
 from aerie_host.folder.manifest import Manifest, ManifestError, read
@@ -121,7 +121,7 @@ def _check_count(checks: Checks, manifest: Manifest | None, asked: Asked) -> Non
         return
     shard = asked.shard or manifest.shard
     try:
-        rows = Rows(path).read(shard)
+        rows = DataFile(path).read(shard)
         wanted = sum(1 for row in rows if not asked.max_samples or row.place < asked.max_samples)
     except OSError as error:
         raise UsageError(f"judge: {path} cannot be read: {error.strerror}") from error

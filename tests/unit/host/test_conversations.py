@@ -7,8 +7,8 @@ import json
 import pytest
 
 from aerie_host.data.conversations import Data, Tally, parse_row
+from aerie_host.data.data_file import Row
 from aerie_host.data.row_kinds import Conversation, Skipped, TokenRow
-from aerie_host.data.rows import Row
 from aerie_host.report.outcome import UsageError
 from aerie_host.shared.shard import Shard
 

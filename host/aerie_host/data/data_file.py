@@ -41,7 +41,7 @@ class Row(NamedTuple):
     problem: str = ""
 
 
-class Rows:
+class DataFile:
     """A data file whose format is recognised; ``UsageError`` names what was found when it is none of the three."""
 
     def __init__(self, path: Path) -> None:

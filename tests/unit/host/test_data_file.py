@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aerie_host.data import rows
-from aerie_host.data.rows import Row, Rows
+from aerie_host.data import data_file
+from aerie_host.data.data_file import DataFile, Row
 from aerie_host.report.outcome import JobError, UsageError
 from aerie_host.shared.refusal import UsageRefusal
 from aerie_host.shared.shard import Shard, parse
@@ -36,13 +36,13 @@ def file(tmp_path, content):
 @given(values=ROWS, indent=st.sampled_from([None, 1]), chunk=st.integers(1, 40), ascii_only=st.booleans())
 def test_an_array_read_in_pieces_gives_what_was_written(tmp_path_factory, values, indent, chunk, ascii_only):
     path = file(tmp_path_factory.mktemp("array"), json.dumps(values, indent=indent, ensure_ascii=ascii_only))
-    before, rows.CHUNK = rows.CHUNK, chunk
+    before, data_file.CHUNK = data_file.CHUNK, chunk
     try:
-        found = Rows(path)
+        found = DataFile(path)
         assert (found.format, found.unit) == ("JSON array", "row")
         assert list(found.read()) == [Row(n, n + 1, value) for n, value in enumerate(values)]
     finally:
-        rows.CHUNK = before
+        data_file.CHUNK = before
 
 
 @settings(max_examples=60, deadline=None)
@@ -51,12 +51,12 @@ def test_shards_are_disjoint_balanced_and_together_the_data(tmp_path_factory, co
     values = [{"id": number} for number in range(count)]
     lines = "\n".join(json.dumps(value) + "\n" * (number % 7 == blank) for number, value in enumerate(values))
     path = file(tmp_path_factory.mktemp("shards"), json.dumps(values) if array else lines)
-    whole = list(Rows(path).read())
-    parts = [list(Rows(path).read(Shard(number, shards))) for number in range(1, shards + 1)]
+    whole = list(DataFile(path).read())
+    parts = [list(DataFile(path).read(Shard(number, shards))) for number in range(1, shards + 1)]
     assert sorted(row for part in parts for row in part) == whole
     assert [row.value for row in whole] == values
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
-    assert parts == [list(Rows(path).read(Shard(number, shards))) for number in range(1, shards + 1)]
+    assert parts == [list(DataFile(path).read(Shard(number, shards))) for number in range(1, shards + 1)]
 
 
 @pytest.mark.parametrize("text", ["0/4", "5/4", "1", "1/0", "a/b", "1/2/3", "-1/2", "", "1 /2"])
@@ -83,14 +83,14 @@ def test_what_is_no_shard_is_refused(text):
 )
 def test_a_file_of_no_known_format_is_named_with_what_was_found(tmp_path, content, found):
     with pytest.raises(UsageError, match=rf"data is neither JSON lines, a JSON array nor parquet: {found}"):
-        Rows(file(tmp_path, content))
+        DataFile(file(tmp_path, content))
 
 
 def test_what_is_no_file_is_no_data(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path, found in ((tmp_path, "a folder"), (tmp_path / "pipe", "no regular file"), (tmp_path / "no", "not there")):
         with pytest.raises(UsageError, match=f"is {found}"):
-            Rows(path)
+            DataFile(path)
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_what_is_no_file_is_no_data(tmp_path):
         (b'broken\n{"a": 1}\n', "JSON lines"),
         (b'\xef\xbb\xbf{"a": 1}', "JSON lines"),
         (b'[1]\n{"a": 1}\n', "JSON lines"),
-        (b'{"a": "' + b"x" * rows.HEAD + b'"}', "JSON lines"),
-        ('{"a": "\u2028' + "x" * rows.HEAD + '"}', "JSON lines"),
+        (b'{"a": "' + b"x" * data_file.HEAD + b'"}', "JSON lines"),
+        ('{"a": "\u2028' + "x" * data_file.HEAD + '"}', "JSON lines"),
         (b'\n \xef\xbb\xbf[{"a": 1}]'[2:], "JSON array"),
         (b'[{"a": 1},\n{"a": 2}]', "JSON array"),
         (b"[]", "JSON array"),
@@ -110,7 +110,7 @@ def test_what_is_no_file_is_no_data(tmp_path):
     ],
 )
 def test_the_format_is_what_the_content_says(tmp_path, content, kind):
-    assert Rows(file(tmp_path, content)).format == kind
+    assert DataFile(file(tmp_path, content)).format == kind
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_the_format_is_what_the_content_says(tmp_path, content, kind):
     ],
 )
 def test_an_array_that_is_broken_is_named_by_its_row(tmp_path, content, message, before):
-    read = Rows(file(tmp_path, content)).read()
+    read = DataFile(file(tmp_path, content)).read()
     found = []
     with pytest.raises(JobError, match=message):
         found.extend(read)
@@ -138,7 +138,7 @@ def test_an_array_that_is_broken_is_named_by_its_row(tmp_path, content, message,
 def test_a_broken_line_costs_that_line_alone(tmp_path):
     deep, digits = b"[" * 100_000, b"9" * 5000
     text = b'{"a": 1}\n{"a": \n{"a": "\xff"}\n' + deep + b'\n\n{"a": 2}\n' + digits
-    found = list(Rows(file(tmp_path, text)).read())
+    found = list(DataFile(file(tmp_path, text)).read())
     assert [(row.place, row.number, row.problem[:11]) for row in found] == [
         (0, 1, ""),
         (1, 2, "broken JSON"),
