@@ -23,7 +23,8 @@ import torch
 
 from aerie_host.data.samples import Sample
 from aerie_host.folder import sample_file
-from aerie_host.folder.layout import FORMATS, Folder
+from aerie_host.folder.layout import Folder
+from aerie_host.folder.sample_format import FORMATS
 from aerie_host.folder.sample_writer import SampleWriter
 from bench.judge_bench import cat, forget, parser
 

@@ -28,6 +28,7 @@ from typing import Any
 
 import torch
 
+from aerie_host.folder import journal
 from aerie_host.folder.layout import Folder
 from aerie_host.shared.digests import sha256_file
 from bench.kill_processes import VICTIMS, ended, find, preload, session, start
@@ -165,15 +166,15 @@ class Killing:
         """Kill, look, run again, look."""
         self.clear()
         done = self.kill(victim)
-        journal = self.folder.read_journal()
+        records = journal.read(self.folder.journal)
         files = {path.name: path for path in self.folder.training_files()}
         good = {}
-        for entry in journal.values():
-            path = files.get(entry.file)
-            if path is None or sha256_file(path) != entry.sha256:
-                done.problems.append(f"{entry.file} is in the journal and not whole")
+        for record in records.values():
+            path = files.get(record.file)
+            if path is None or sha256_file(path) != record.sha256:
+                done.problems.append(f"{record.file} is in the journal and not whole")
             else:
-                good[entry.file] = self.look(path)
+                good[record.file] = self.look(path)
         for path in files.values():
             # Named means complete, journaled or not.
             data = torch.load(path, weights_only=True)
@@ -206,7 +207,7 @@ class Killing:
             done.problems.append(f"{len(files)} files, {len(manifest)} in the manifest, {len(asked)} asked")
         wrong = [one["file"] for one in manifest if sha256_file(files[one["file"]]) != one["sha256"]]
         touched = [name for name, before in good.items() if self.look(files[name]) != before]
-        again = {entry.file for entry in self.folder.read_journal().values()} & set(good)
+        again = {record.file for record in journal.read(self.folder.journal).values()} & set(good)
         if wrong or touched or len(again) != len(good):
             done.problems.append(f"digests wrong: {wrong}; touched though whole: {touched}")
         kept, lost = (len(asked), 0) if complete else (len(good), len(asked) - len(good))

@@ -22,7 +22,7 @@ KINDS = {
 # A variable as it is, or made a number or a flag.
 VARIABLE = re.compile(r"\{\{ (\w+)(?: \| (?:int|float|bool))? \}\}")
 # Modules that read the specification for a command.
-READERS = {"extract": ["aerie_host.extract.job"]}
+READERS = {"extract": ["aerie_host.extract.job"], "judge": ["aerie_host.judge.request"]}
 DIFFERENT = {
     # By hand nothing has to be asked: the manifest says which shard it is.
     ("judge", "shard"),

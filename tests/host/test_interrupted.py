@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from aerie_host.folder import journal
 from aerie_host.report.outcome import JobError
 from tests.host.conftest import ANSWERS
 
@@ -156,10 +157,10 @@ def test_killed_at_any_moment_nothing_is_lost_and_nothing_done_twice(extraction)
             process.stdout.readline()
             time.sleep(chance.uniform(0, 0.6))
             os.kill(process.pid, signal.SIGKILL)
-        journal = {entry.file for entry in extraction.folder.read_journal().values()}
+        recorded = {record.file for record in journal.read(extraction.folder.journal).values()}
         now = extraction.digests()
         assert {name: now[name] for name in finished} == finished
-        finished = {name: now[name] for name in journal}
+        finished = {name: now[name] for name in recorded}
     extract_again = subprocess.run(command, check=False, capture_output=True, text=True)
     assert extract_again.returncode == 0, extract_again.stderr
     now = extraction.digests()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aerie_host.checkpoint.reference_forward import ReferenceModel
-from aerie_host.folder.expectation import Expected
+from aerie_host.folder.record import SampleRecord
 from aerie_host.judge import command as judge
 from aerie_host.judge import flaws, reference
 from aerie_host.report.outcome import JobError
@@ -143,7 +143,8 @@ def test_only_the_model_of_the_manifest_is_compared_with(extraction, model, tmp_
 
 
 def test_reference_files_span_all_lengths():
-    files = [Expected(f"data_{n}.pt", length=length) for n, length in enumerate([5, 1, 9, 7, 3])]
-    assert [one.length for one in reference.choose(files, 3)] == [1, 5, 9]
-    assert [one.length for one in reference.choose(files, 1)] == [9]
-    assert len(reference.choose(files, 50)) == 5
+    lengths = [5, 1, 9, 7, 3]
+    records = [SampleRecord(n, n + 1, "", f"data_{n}.pt", length, 1, 1, "", "") for n, length in enumerate(lengths)]
+    assert [record.length for record in reference.choose(records, 3)] == [1, 5, 9]
+    assert [record.length for record in reference.choose(records, 1)] == [9]
+    assert len(reference.choose(records, 50)) == 5

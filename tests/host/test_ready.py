@@ -79,6 +79,6 @@ def test_without_an_extraction_nothing_is_ready(extraction):
     with pytest.raises(JobError, match="extract first"):
         ready(extraction)
     extraction.folder.create()
-    write_json(extraction.folder.manifest, {"samples": [], "hidden_size": 64, "layers": [0]})
+    write_json(extraction.folder.manifest, {"version": 1, "model": {}, "samples": [], "hidden_size": 64, "layers": [0]})
     with pytest.raises(JobError, match="finds no file"):
         ready(extraction)

@@ -24,6 +24,7 @@ from aerie_host.extract.prometheus import CHECKING, READING
 from aerie_host.extract.result import Done, Inputs, make_manifest, report_data, written_checks
 from aerie_host.folder import fingerprint as fingerprints
 from aerie_host.folder import overwrite, resume
+from aerie_host.folder.holds import hold_folder
 from aerie_host.folder.layout import Folder
 from aerie_host.report.outcome import JobError, Outcome, UsageError
 from aerie_host.shared.checks import Checks
@@ -220,9 +221,9 @@ def _write_samples(job: ExtractionJob, folder: Folder, fingerprint: dict[str, An
         resume.refuse_foreign_files(folder, {sample.index for sample in prepared.samples})
         write_json(folder.fingerprint, fingerprint)
         kept = resume.keep_good(folder, watch.each(CHECKING, prepared.samples))
-    todo = [sample for sample in prepared.samples if sample.index not in kept.entries]
-    say(f"{len(prepared.samples)} samples, {len(kept.entries)} finished, {len(todo)} to do {kept.redone or ''}")
-    watch.progress.plan(len(prepared.samples), sum(len(sample.input_ids) for sample in todo), len(kept.entries))
+    todo = [sample for sample in prepared.samples if sample.index not in kept.records]
+    say(f"{len(prepared.samples)} samples, {len(kept.records)} finished, {len(todo)} to do {kept.redone or ''}")
+    watch.progress.plan(len(prepared.samples), sum(len(sample.input_ids) for sample in todo), len(kept.records))
     done = Done()
     if todo:
         if not job.overwrite:
@@ -230,20 +231,20 @@ def _write_samples(job: ExtractionJob, folder: Folder, fingerprint: dict[str, An
             folder.manifest.unlink(missing_ok=True)
         require_disk(job, todo, "before loading the model", overwrite.bytes_freed(old))
         done = _run_model(job, folder, todo, watch)
-    by_index = {**kept.entries, **{entry.index: entry for entry in done.entries}}
+    by_index = {**kept.records, **{entry.index: entry for entry in done.entries}}
     entries = [by_index[sample.index] for sample in prepared.samples if sample.index in by_index]
     checks = written_checks(job, inputs, entries, done)
     if not checks.failed:
         write_json(folder.manifest, make_manifest(job, fingerprint, inputs, entries))
     data = report_data(job, inputs, entries, done)
     data.update(
-        fingerprint=fingerprints.digest(fingerprint), kept=len(kept.entries), redone=kept.redone, overwritten=len(old)
+        fingerprint=fingerprints.digest(fingerprint), kept=len(kept.records), redone=kept.redone, overwritten=len(old)
     )
     tokens = sum(entry.length for entry in done.entries)
     message = f"{len(done.entries):,} samples, {tokens:,} tokens extracted"
     if done.seconds:
         message += f", {tokens / done.seconds:,.0f} tokens/s"
-    message += f"; {len(kept.entries):,} samples kept" if kept.entries else ""
+    message += f"; {len(kept.records):,} samples kept" if kept.records else ""
     return Outcome("extract", checks, data, bool(done.entries), message)
 
 
@@ -272,7 +273,7 @@ def run(spec: Spec, check: bool) -> Outcome:
         signal.signal(number, _stop)
     try:
         folder.create()
-        with folder.locked():
+        with hold_folder(folder):
             return _work(job, folder, fingerprint)
     except _Stopped as stopped:
         raise JobError(str(stopped)) from None

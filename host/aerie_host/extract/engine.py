@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from aerie_host.data.samples import Sample
-    from aerie_host.folder.layout import Entry, Folder
+    from aerie_host.folder.layout import Folder
+    from aerie_host.folder.record import SampleRecord
 
 
 class Rows(NamedTuple):
@@ -53,7 +54,7 @@ class StatesSource:
         self._engine = engine
         self._writers = Writers(worker_count(writers), engine.area, folder, layers)
 
-    def extract(self, samples: Iterable[Sample]) -> Generator[list[Entry], None, None]:
+    def extract(self, samples: Iterable[Sample]) -> Generator[list[SampleRecord], None, None]:
         """Extract samples; yield the entries of files as they are finished, in any order, none at times."""
         under_way: dict[str, Sample] = {}
 

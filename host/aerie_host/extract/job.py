@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aerie_host.data.samples import ON_TOO_LONG
 from aerie_host.folder import fingerprint
-from aerie_host.folder.layout import FORMATS, PT
+from aerie_host.folder.sample_format import FORMATS, PT
 from aerie_host.shared import shard as shards
 from aerie_host.shared.model_config import ModelFacts, choose_layers, read_facts
 

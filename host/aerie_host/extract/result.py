@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any
 from aerie_host.data.conversations import TOKENS
 from aerie_host.data.samples import Encoder, Prepared, listed
 from aerie_host.extract import schedule
-from aerie_host.extract.job import DTYPE, ExtractionJob
 from aerie_host.extract.progress import SAY_EVERY_SECONDS, Progress, say
+from aerie_host.folder import manifest
 from aerie_host.report.summaries import Throughput
 from aerie_host.shared.checks import Checks
-from aerie_host.shared.model_config import CONVENTION
 from aerie_host.shared.progress import progress_line
 from aerie_host.shared.sample_size import bytes_per_token
 
 if TYPE_CHECKING:
     from aerie_host.data.conversations import Data
-    from aerie_host.folder.layout import Entry
-
-MANIFEST_VERSION = 1
+    from aerie_host.extract.job import ExtractionJob
+    from aerie_host.folder.record import SampleRecord
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,14 +59,14 @@ class Inputs:
 class Done:
     """What one run extracted, and how long that took."""
 
-    entries: list[Entry] = dataclasses.field(default_factory=list)
+    entries: list[SampleRecord] = dataclasses.field(default_factory=list)
     start_seconds: float = 0.0
     seconds: float = 0.0
     waited_seconds: float = 0.0
     throughput: Throughput = dataclasses.field(default_factory=Throughput)
     _said: float = 0.0
 
-    def count(self, entries: list[Entry], progress: Progress) -> None:
+    def count(self, entries: list[SampleRecord], progress: Progress) -> None:
         """Take in finished samples; say how far the job is, now and then."""
         tokens = sum(entry.length for entry in entries)
         self.entries += entries
@@ -81,37 +79,19 @@ class Done:
 
 
 def make_manifest(
-    job: ExtractionJob, fingerprint: dict[str, Any], inputs: Inputs, entries: list[Entry]
+    job: ExtractionJob, fingerprint: dict[str, Any], inputs: Inputs, records: list[SampleRecord]
 ) -> dict[str, Any]:
-    """What ``manifest.json`` holds."""
-    prepared = inputs.prepared
-    return {
-        "version": MANIFEST_VERSION,
-        "model": {"path": str(job.model), "digest": fingerprint["model"]},
-        "layers": job.layers,
-        "convention": CONVENTION,
-        "dtype": DTYPE,
-        "hidden_size": job.facts.hidden_size,
-        "stack": fingerprint["stack"],
-        "lock": fingerprint["lock"],
-        "series": fingerprint["series"],
-        "data": {
-            "path": str(job.data),
-            "digest": fingerprint["data"],
-            "format": inputs.data.description,
-            "unit": inputs.data.file.unit,
-            "shard": str(job.shard),
-            "max_length": job.max_length,
-        },
-        "loss_mask": inputs.method,
-        "tokens": sum(entry.length for entry in entries),
-        "trainable": sum(entry.trainable for entry in entries),
-        "bytes": sum(entry.bytes for entry in entries),
-        "skipped": [dataclasses.asdict(entry) for entry in prepared.skipped],
-        "truncated": [dataclasses.asdict(entry) for entry in prepared.truncated],
-        "fingerprint": fingerprint,
-        "samples": [dataclasses.asdict(entry) for entry in entries],
-    }
+    """The content of ``manifest.json``."""
+    return manifest.make(
+        fingerprint,
+        model=job.model,
+        hidden_size=job.facts.hidden_size,
+        data=manifest.DataDescription(job.data, inputs.data.description, inputs.data.file.unit),
+        loss_mask=inputs.method,
+        records=records,
+        skipped=inputs.prepared.skipped,
+        truncated=inputs.prepared.truncated,
+    )
 
 
 def _input_checks(checks: Checks, job: ExtractionJob, inputs: Inputs) -> None:
@@ -149,7 +129,7 @@ def _input_checks(checks: Checks, job: ExtractionJob, inputs: Inputs) -> None:
     )
 
 
-def written_checks(job: ExtractionJob, inputs: Inputs, entries: list[Entry], written: Done) -> Checks:
+def written_checks(job: ExtractionJob, inputs: Inputs, entries: list[SampleRecord], written: Done) -> Checks:
     """Checks of one run's own bookkeeping; the judge looks into the files."""
     checks, prepared = Checks(), inputs.prepared
     asked, found = len(prepared.samples), len(entries)
@@ -180,7 +160,7 @@ def written_checks(job: ExtractionJob, inputs: Inputs, entries: list[Entry], wri
     return checks
 
 
-def report_data(job: ExtractionJob, inputs: Inputs, entries: list[Entry], done: Done) -> dict[str, Any]:
+def report_data(job: ExtractionJob, inputs: Inputs, entries: list[SampleRecord], done: Done) -> dict[str, Any]:
     """The numbers of one run for the report."""
     tokens = sum(entry.length for entry in done.entries)
     return {

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from aerie_host.folder.holds import hold_as_writer
 from aerie_host.folder.sample_writer import SampleWriter
 from aerie_host.report.outcome import JobError
 from aerie_host.shared.refusal import Refusal
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from aerie_host.data.samples import Sample
-    from aerie_host.folder.layout import Entry, Folder
+    from aerie_host.folder.layout import Folder
+    from aerie_host.folder.record import SampleRecord
 
 # Pieces that one writer may have waiting: enough to never idle, few enough that the pipes do not fill up.
 PIECES = 16
@@ -68,7 +70,7 @@ class Released(NamedTuple):
 class Committed(NamedTuple):
     """Files of these samples are on disk under their names, and in the journal."""
 
-    entries: list[Entry]
+    entries: list[SampleRecord]
 
 
 class Failed(NamedTuple):
@@ -122,7 +124,7 @@ def serve(connection: Any, area: Area, folder: Folder, layers: list[int]) -> Non
     # Who stops a job by its terminal means the driver; writers end when it does.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    with folder.being_written(), open(area.path, "r+b", buffering=0) as memory:  # noqa: PTH123 - no file of a folder
+    with hold_as_writer(folder), open(area.path, "r+b", buffering=0) as memory:  # noqa: PTH123 - no file of a folder
         assembly = _Assembly(mmap.mmap(memory.fileno(), area.nbytes), area.hidden_size)
         writer = SampleWriter(folder, layers, area.hidden_size)
         try:
@@ -187,7 +189,7 @@ class Writers:
         self._free = collections.deque(range(area.slabs))
         self._readers: collections.Counter[int] = collections.Counter()
         self._home: dict[int, _Writer] = {}
-        self._entries: list[Entry] = []
+        self._entries: list[SampleRecord] = []
         # How long the engine had no slab, or a writer no room: above nothing much, hashing or the disk is what limits.
         self.waited_seconds = 0.0
         for number in range(count):
@@ -235,7 +237,7 @@ class Writers:
             # Of all: were only one writer heard, it alone would look idle, and get everything.
             self._receive(self._writers)
 
-    def finished(self, wait: bool = False) -> list[Entry]:
+    def finished(self, wait: bool = False) -> list[SampleRecord]:
         """Entries of the samples finished since the last call; with ``wait``, of all that were given."""
         while wait and any(writer.samples for writer in self._writers):
             self._receive([writer for writer in self._writers if writer.samples])

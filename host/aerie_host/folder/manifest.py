@@ -1,43 +1,116 @@
-"""``manifest.json`` as the judge needs it: read whole, believed in nothing, refused in words."""
+"""``manifest.json``: what an extraction says about its folder. This module writes it and reads it.
+
+Parse and validate; errors name the field that is wrong.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from aerie_host.folder.expectation import Expected
-from aerie_host.folder.layout import SAFETENSORS, TAKEN_BY_TRAINING
+from aerie_host.folder.record import FieldError, SampleRecord, read_field
 from aerie_host.shared import shard as shards
-from aerie_host.shared.refusal import UsageRefusal
+from aerie_host.shared.model_config import CONVENTION
+from aerie_host.shared.refusal import Refusal, UsageRefusal
 from aerie_host.shared.shard import WHOLE, Shard
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from aerie_host.data.row_kinds import Skipped
+
 VERSION = 1
-ITEM: dict[str, type] = {
-    **dict.fromkeys(("index", "length", "trainable", "bytes"), int),
-    **dict.fromkeys(("file", "sha256", "tokens_sha256"), str),
-}
-FIELDS: dict[str, type] = {"version": int, "layers": list, "hidden_size": int, "model": dict, "samples": list}
-KINDS = {int: "a whole number", str: "text", list: "a list", dict: "an object"}
+NAME = "manifest"
+WANTED = "one as Aerie writes it"
+REMEDY = (
+    "run the extraction again (--tags extract). If another program wrote this manifest.json, move it away: "
+    "the samples are then judged without it"
+)
 
 
-class ManifestError(ValueError):
-    """The file is no manifest that can be believed; the message says what is wrong with it."""
+@dataclasses.dataclass(frozen=True)
+class DataDescription:
+    """The data file of an extraction.
+
+    Attributes:
+        path: where it is on the host.
+        form: format and kinds of rows, in words.
+        unit: what its numbers count: "line" or "row".
+    """
+
+    path: Path
+    form: str
+    unit: str
+
+
+def make(
+    fingerprint: dict[str, Any],
+    *,
+    model: Path,
+    hidden_size: int,
+    data: DataDescription,
+    loss_mask: str,
+    records: Sequence[SampleRecord],
+    skipped: Sequence[Skipped],
+    truncated: Sequence[Skipped],
+) -> dict[str, Any]:
+    """The content of ``manifest.json``.
+
+    ``fingerprint``: of the extraction; layers, dtype and digests are taken from it. ``hidden_size``: numbers per token
+    and layer. ``loss_mask``: how the masks were made, in words. ``skipped``: rows that gave no sample. ``truncated``:
+    rows whose sample was cut.
+    """
+    return {
+        "version": VERSION,
+        "model": {"path": str(model), "digest": fingerprint["model"]},
+        "layers": fingerprint["layers"],
+        "convention": CONVENTION,
+        "dtype": fingerprint["dtype"],
+        "hidden_size": hidden_size,
+        "stack": fingerprint["stack"],
+        "lock": fingerprint["lock"],
+        "series": fingerprint["series"],
+        "data": {
+            "path": str(data.path),
+            "digest": fingerprint["data"],
+            "format": data.form,
+            "unit": data.unit,
+            "shard": fingerprint["shard"],
+            "max_length": fingerprint["samples"]["max_length"],
+        },
+        "loss_mask": loss_mask,
+        "tokens": sum(record.length for record in records),
+        "trainable": sum(record.trainable for record in records),
+        "bytes": sum(record.bytes for record in records),
+        "skipped": [dataclasses.asdict(row) for row in skipped],
+        "truncated": [dataclasses.asdict(row) for row in truncated],
+        "fingerprint": fingerprint,
+        "samples": [record.as_data() for record in records],
+    }
 
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What an extraction says of itself."""
+    """The part of a manifest that other stages use.
+
+    Attributes:
+        layers: decoder layers, in the order of the tensors in each file.
+        hidden_size: numbers per token and layer.
+        model: path of the target model on the host that extracted.
+        model_digest: digest of the model's folder; empty where the manifest has none.
+        samples: one record for each file, in the order of the data.
+        skipped: places (from 0) of the rows that gave no sample.
+        truncated: how many samples were cut.
+        shard: the part of the data that the folder holds.
+    """
 
     layers: tuple[int, ...]
     hidden_size: int
     model: str
     model_digest: str
-    samples: list[Expected]
+    samples: list[SampleRecord]
     skipped: list[int]
     truncated: int
     shard: Shard = WHOLE
@@ -45,74 +118,84 @@ class Manifest:
     @property
     def tokens(self) -> int:
         """Tokens of all samples."""
-        return sum(one.length or 0 for one in self.samples)
+        return sum(record.length for record in self.samples)
 
 
-def _field(where: str, values: dict[str, Any], name: str, kind: type) -> Any:
-    if name not in values:
-        raise ManifestError(f"{where}lacks {name!r}")
-    value = values[name]
-    negative = isinstance(value, int) and value < 0
-    if not isinstance(value, kind) or isinstance(value, bool) or negative:
-        raise ManifestError(f"{where}{name!r} is {value!r:.80}, wanted {KINDS[kind]}")
-    return value
+def read(path: Path) -> Manifest:
+    """Read and check a manifest. ``Refusal`` names the field that is wrong."""
+    try:
+        return _parse(_document(path))
+    except FieldError as error:
+        raise Refusal(NAME, f"manifest.json {error}", WANTED, REMEDY, str(path)) from error
 
 
-def _sample(number: int, item: object) -> Expected:
-    where = f"sample {number} "
-    if not isinstance(item, dict):
-        raise ManifestError(f"{where}is {item!r:.80}, wanted an object")
-    values = {name: _field(where, item, name, kind) for name, kind in ITEM.items()}
-    path = PurePosixPath(values["file"])
-    if path.is_absolute() or ".." in path.parts or not path.name:
-        raise ManifestError(f"{where}names {values['file']!r}, a file outside the folder")
-    if not path.name.endswith((TAKEN_BY_TRAINING, f".{SAFETENSORS}")):
-        raise ManifestError(f"{where}names {values['file']!r}, which training does not read")
-    return Expected(**values)
+def read_records(values: dict[str, Any]) -> list[SampleRecord]:
+    """The samples' records of a manifest that is parsed JSON; ``FieldError`` when one of them is not valid."""
+    records: list[SampleRecord] = []
+    files: set[str] = set()
+    for number, item in enumerate(read_field(values, "samples", list)):
+        try:
+            record = SampleRecord.from_data(item)
+        except FieldError as error:
+            raise FieldError(f"sample {number} {error}") from error
+        if record.file in files:
+            raise FieldError(f"sample {number} names {record.file!r} a second time")
+        files.add(record.file)
+        records.append(record)
+    return records
 
 
 def _document(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_bytes())
     except OSError as error:
-        raise ManifestError(f"cannot be read: {error.strerror}") from error
+        raise FieldError(f"cannot be read: {error.strerror}") from error
     except json.JSONDecodeError as error:
-        raise ManifestError(f"is no JSON: line {error.lineno}, column {error.colno}: {error.msg}") from error
+        raise FieldError(f"is no JSON: line {error.lineno}, column {error.colno}: {error.msg}") from error
     except ValueError as error:
-        raise ManifestError(f"is no JSON: {error}") from error
+        raise FieldError(f"is no JSON: {error}") from error
     if not isinstance(values, dict):
-        raise ManifestError(f"holds {type(values).__name__}, wanted an object")
+        raise FieldError(f"holds {type(values).__name__}, wanted an object")
     return values
 
 
-def read(path: Path) -> Manifest:
-    """Read and check the manifest; ``ManifestError`` in words when it is broken."""
-    values = _document(path)
-    if _field("", values, "version", int) != VERSION:
-        raise ManifestError(f"has version {values['version']!r}, this program reads {VERSION}")
-    fields = {name: _field("", values, name, kind) for name, kind in FIELDS.items()}
-    layers = fields["layers"]
-    if not layers or not all(isinstance(one, int) and not isinstance(one, bool) for one in layers):
-        raise ManifestError(f"'layers' is {layers!r:.80}, wanted whole numbers")
-    samples = [_sample(number, item) for number, item in enumerate(fields["samples"])]
-    seen: set[str] = set()
-    for number, one in enumerate(samples):
-        if one.file in seen:
-            raise ManifestError(f"sample {number} names {one.file!r} a second time")
-        seen.add(one.file)
-    skipped = values.get("skipped", [])
-    data = values.get("data")
-    try:
-        shard = shards.parse(str(data.get("shard", WHOLE)) if isinstance(data, dict) else str(WHOLE))
-    except UsageRefusal as error:
-        raise ManifestError(f"names no shard: {error}") from error
+def _parse(values: dict[str, Any]) -> Manifest:
+    if read_field(values, "version", int) != VERSION:
+        raise FieldError(f"has version {values['version']!r}, this program reads {VERSION}")
+    layers = read_field(values, "layers", list)
+    if not layers or not all(isinstance(layer, int) and not isinstance(layer, bool) for layer in layers):
+        raise FieldError(f"'layers' is {layers!r:.80}, wanted whole numbers")
+    hidden_size, model = read_field(values, "hidden_size", int), read_field(values, "model", dict)
     return Manifest(
         layers=tuple(layers),
-        hidden_size=fields["hidden_size"],
-        model=str(fields["model"].get("path", "")),
-        model_digest=str(fields["model"].get("digest", "")),
-        samples=samples,
-        skipped=[item["index"] for item in skipped if isinstance(item, dict) and isinstance(item.get("index"), int)],
-        truncated=len(values.get("truncated", [])),
-        shard=shard,
+        hidden_size=hidden_size,
+        model=str(model.get("path", "")),
+        model_digest=str(model.get("digest", "")),
+        samples=read_records(values),
+        skipped=_row_indices(values, "skipped"),
+        truncated=len(_row_indices(values, "truncated")),
+        shard=_shard(values.get("data")),
     )
+
+
+def _row_indices(values: dict[str, Any], name: str) -> list[int]:
+    """Places of the rows in a list of rows; a manifest without the list has none."""
+    if name not in values:
+        return []
+    return [_row_index(row, f"row {number} of {name!r}") for number, row in enumerate(read_field(values, name, list))]
+
+
+def _row_index(row: object, where: str) -> int:
+    try:
+        return int(read_field(row if isinstance(row, dict) else {}, "index", int))
+    except FieldError as error:
+        raise FieldError(f"{where} {error}") from error
+
+
+def _shard(data: object) -> Shard:
+    """The shard in the manifest's ``data``; manifests from before there were shards have none."""
+    name = data.get("shard", str(WHOLE)) if isinstance(data, dict) else str(WHOLE)
+    try:
+        return shards.parse(str(name))
+    except UsageRefusal as error:
+        raise FieldError(f"'shard' of 'data' is {name!r:.80}, wanted i/n with i from 1 to n") from error

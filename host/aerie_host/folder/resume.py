@@ -1,4 +1,4 @@
-"""What an output folder already holds of the job at hand, and what has to be done."""
+"""Resume an extraction: which samples of the job are finished and intact, and when a folder must not be used."""
 
 from __future__ import annotations
 
@@ -7,22 +7,27 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from aerie_host.folder import fingerprint as fingerprints
+from aerie_host.folder import journal
+from aerie_host.folder.manifest import read_records
+from aerie_host.folder.record import FieldError
 from aerie_host.report.outcome import JobError
 from aerie_host.report.wording import several
 from aerie_host.shared.digests import sha256_file, sha256_files
+from aerie_host.shared.durable import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aerie_host.data.samples import Sample
-    from aerie_host.folder.layout import Entry, Folder
+    from aerie_host.folder.layout import Folder
+    from aerie_host.folder.record import SampleRecord
 
 
 @dataclasses.dataclass
 class Kept:
-    """Finished samples that stay, and why others are done (again)."""
+    """Records of the finished samples that are kept, and how many are extracted again, by reason."""
 
-    entries: dict[int, Entry] = dataclasses.field(default_factory=dict)
+    records: dict[int, SampleRecord] = dataclasses.field(default_factory=dict)
     redone: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
@@ -49,7 +54,7 @@ def refuse_foreign_files(folder: Folder, indices: set[int] | None = None) -> Non
 
     Nor are folders that have the name of a sample. Without indices any sample counts as this job's: it is replaced.
     """
-    if folders := folder.in_the_way(indices):
+    if folders := folder.folders_named_as_samples(indices):
         raise JobError(
             f"{folder.path} holds folders that have names of samples: {several(folders, 10)}. Move them away"
         )
@@ -61,46 +66,49 @@ def refuse_foreign_files(folder: Folder, indices: set[int] | None = None) -> Non
 
 
 def finished_manifest(folder: Folder, fingerprint: dict[str, Any]) -> dict[str, Any] | None:
-    """The manifest, when it is of this fingerprint and every file has its digest; needs no tokenizer and no model."""
-    # What is being replaced is not what was asked for, whatever it is.
-    manifest = None if folder.replacing.exists() else folder.read_manifest()
+    """The manifest as parsed JSON, when it has this fingerprint and every file has its digest, else None.
+
+    Needs neither the tokenizer nor the model.
+    """
+    # A replacement that was begun is to be finished, whatever the manifest says.
+    manifest = None if folder.replacing.exists() else read_json(folder.manifest)
     if manifest is None or not isinstance(manifest.get("fingerprint"), dict) or not manifest.get("samples"):
         return None
     if fingerprints.differences(manifest["fingerprint"], fingerprint):
         return None
     try:
-        wanted = {folder.path / item["file"]: item["sha256"] for item in manifest["samples"]}
-        bytes_wanted = [item["bytes"] for item in manifest["samples"]]
-    except (TypeError, KeyError):
-        # Altered by hand: the journal knows.
+        records = read_records(manifest)
+    except FieldError:
+        # Somebody changed it: the journal tells what is finished.
         return None
-    if set(wanted) != set(folder.training_files()):
+    digests = {folder.path / record.file: record.sha256 for record in records}
+    if set(digests) != set(folder.training_files()):
         return None
-    if [path.stat().st_size if path.is_file() else -1 for path in wanted] != bytes_wanted:
+    if [path.stat().st_size if path.is_file() else -1 for path in digests] != [record.bytes for record in records]:
         return None
-    return manifest if sha256_files(wanted) == wanted else None
+    return manifest if sha256_files(digests) == digests else None
 
 
 def keep_good(folder: Folder, samples: Iterable[Sample]) -> Kept:
-    """Compare journal and files with the samples asked: what is whole stays, the rest is done again and counted."""
-    journal = folder.read_journal()
+    """Compare journal and files with the requested samples: keep the intact ones, count the others by reason."""
+    records = journal.read(folder.journal)
     kept = Kept()
     reasons: collections.Counter[str] = collections.Counter()
     for sample in samples:
-        entry = journal.get(sample.index)
+        record = records.get(sample.index)
         path = folder.sample(sample.index)
-        if entry is None:
+        if record is None:
             if path.exists():
                 reasons["file not in the journal"] += 1
         elif not path.exists():
             reasons["file missing"] += 1
-        elif path.stat().st_size != entry.bytes:
+        elif path.stat().st_size != record.bytes:
             reasons["file of another size"] += 1
-        elif entry.tokens_sha256 != sample.digest:
+        elif record.tokens_sha256 != sample.digest:
             reasons["other tokens"] += 1
-        elif sha256_file(path) != entry.sha256:
+        elif sha256_file(path) != record.sha256:
             reasons["file altered"] += 1
         else:
-            kept.entries[sample.index] = entry
+            kept.records[sample.index] = record
     kept.redone = dict(sorted(reasons.items()))
     return kept

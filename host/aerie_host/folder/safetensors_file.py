@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from aerie_host.folder.sample_format import HIDDEN_STATES, TOKEN_KEYS
 from aerie_host.shared.model_config import CONVENTION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-STATES = "hidden_states."
+STATES = f"{HIDDEN_STATES}."
 DTYPES = {torch.int64: "I64", torch.bfloat16: "BF16"}
 
 
@@ -31,8 +32,8 @@ class Writable(Protocol):
 
 def save(data: dict[str, Any], stream: Writable, layers: Sequence[int]) -> None:
     """Write a sample, a dict as in the data contract, with the ids of its layers; the tensors must be contiguous."""
-    tensors = {"input_ids": data["input_ids"], "loss_mask": data["loss_mask"]}
-    tensors |= {f"{STATES}{place:03}": states for place, states in enumerate(data["hidden_states"])}
+    tensors = {key: data[key] for key in TOKEN_KEYS}
+    tensors |= {f"{STATES}{place:03}": states for place, states in enumerate(data[HIDDEN_STATES])}
     header: dict[str, Any] = {"__metadata__": {"layers": json.dumps(list(layers)), "convention": CONVENTION}}
     end = 0
     for name, tensor in tensors.items():
@@ -62,4 +63,4 @@ def load(path: Path) -> dict[str, Any]:
         raise ValueError(f"is no whole safetensors file: {error}") from error
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror or error}") from error
-    return {**others, "hidden_states": states}
+    return {**others, HIDDEN_STATES: states}

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import torch
 
-from aerie_host.folder import overwrite, safetensors_file
-from aerie_host.folder.layout import SAFETENSORS, Entry, Folder
+from aerie_host.folder import journal, overwrite, safetensors_file
+from aerie_host.folder.record import SampleRecord
+from aerie_host.folder.sample_format import HIDDEN_STATES, INPUT_IDS, LOSS_MASK, SAFETENSORS
 from aerie_host.report.outcome import JobError
+from aerie_host.shared.durable import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from aerie_host.data.samples import Sample
+    from aerie_host.folder.layout import Folder
 
 
 class _Hashing:
@@ -42,7 +45,7 @@ class _Written(NamedTuple):
 
     stream: BinaryIO
     temporary: Path
-    entry: Entry
+    record: SampleRecord
 
 
 def begin_writeback(stream: BinaryIO) -> None:
@@ -71,7 +74,7 @@ class SampleWriter:
     @property
     def uncommitted_bytes(self) -> int:
         """Their size."""
-        return sum(one.entry.bytes for one in self._written)
+        return sum(file.record.bytes for file in self._written)
 
     def write(self, sample: Sample, hidden_states: Sequence[torch.Tensor]) -> None:
         """Write one sample with, per layer asked, states ``[seq, hidden]`` bfloat16; ``JobError`` names a flaw.
@@ -84,9 +87,9 @@ class SampleWriter:
             overwrite.begin(self._folder)
             self._began = True
         data = {
-            "input_ids": torch.tensor(sample.input_ids, dtype=torch.long),
-            "hidden_states": list(hidden_states),
-            "loss_mask": torch.tensor(sample.loss_mask, dtype=torch.long),
+            INPUT_IDS: torch.tensor(sample.input_ids, dtype=torch.long),
+            HIDDEN_STATES: list(hidden_states),
+            LOSS_MASK: torch.tensor(sample.loss_mask, dtype=torch.long),
         }
         path = self._folder.sample(sample.index)
         temporary = self._folder.temporary / f"{path.stem}.partial"
@@ -105,7 +108,7 @@ class SampleWriter:
             begin_writeback(stream)
         except (OSError, RuntimeError) as error:
             raise self._unwritable(path, error) from error
-        entry = Entry(
+        record = SampleRecord(
             index=sample.index,
             line=sample.line,
             id=sample.id,
@@ -116,34 +119,35 @@ class SampleWriter:
             sha256=hashing.digest.hexdigest(),
             tokens_sha256=sample.digest,
         )
-        self._written.append(_Written(stream, temporary, entry))
+        self._written.append(_Written(stream, temporary, record))
 
-    def commit(self) -> list[Entry]:
+    def commit(self) -> list[SampleRecord]:
         """Bring what was written to disk, give it its names, and add it to the journal."""
-        entries = []
-        for stream, temporary, entry in self._written:
-            path = self._folder.path / entry.file
+        records = []
+        for stream, temporary, record in self._written:
+            path = self._folder.path / record.file
             try:
                 os.fsync(stream.fileno())
                 size = os.fstat(stream.fileno()).st_size
                 stream.close()
-                if size != entry.bytes:
-                    raise JobError(f"{path} has {size} bytes on disk, {entry.bytes} were written: look at the disk")
+                if size != record.bytes:
+                    raise JobError(f"{path} has {size} bytes on disk, {record.bytes} were written: look at the disk")
                 temporary.replace(path)
             except OSError as error:
                 raise self._unwritable(path, error) from error
-            entries.append(entry)
+            records.append(record)
         self._written.clear()
-        if entries:
+        if records:
             try:
-                self._folder.append(entries)
+                sync_folder(self._folder.path)
+                journal.append(self._folder.journal, records)
             except OSError as error:
                 raise self._unwritable(self._folder.journal, error) from error
-        return entries
+        return records
 
     def discard(self) -> None:
         """Remove what was not committed."""
-        for stream, temporary, _entry in self._written:
+        for stream, temporary, _record in self._written:
             stream.close()
             temporary.unlink(missing_ok=True)
         self._written.clear()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aerie_host.checkpoint.packaged_model import RECORD
 from aerie_host.folder.sample_file import load
+from aerie_host.folder.sample_format import HIDDEN_STATES, INPUT_IDS
 from aerie_host.judge.sample_folder import NO_MANIFEST
 from aerie_host.report.wording import several
 from aerie_host.shared.digests import folder_digest
@@ -15,17 +16,17 @@ from aerie_host.shared.digests import folder_digest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aerie_host.folder.expectation import Expected
     from aerie_host.folder.layout import Folder
     from aerie_host.folder.manifest import Manifest
+    from aerie_host.folder.record import SampleRecord
     from aerie_host.shared.checks import Checks
 
 CHECK = "equality with Transformers"
 
 
-def choose(expected: Sequence[Expected], count: int) -> list[Expected]:
+def choose(records: Sequence[SampleRecord], count: int) -> list[SampleRecord]:
     """``count`` files over the whole range of lengths, the shortest and the longest among them."""
-    ordered = sorted(expected, key=lambda one: (one.length or 0, one.file))
+    ordered = sorted(records, key=lambda record: (record.length, record.file))
     if count >= len(ordered):
         return ordered
     if count == 1:
@@ -51,7 +52,7 @@ def find_model(manifest: Manifest | None, asked: str) -> tuple[Path | None, str]
 
 
 def compare(
-    checks: Checks, folder: Folder, chosen: Sequence[Expected], layers: Sequence[int], model: Path, remote: bool
+    checks: Checks, folder: Folder, chosen: Sequence[SampleRecord], layers: Sequence[int], model: Path, remote: bool
 ) -> dict[str, Any]:
     """Compare the chosen files with Transformers; one check per layer, and the numbers for the report."""
     import torch
@@ -63,13 +64,13 @@ def compare(
     rounded = ReferenceModel(model, torch.bfloat16, trust_remote_code=remote)
     rounding = Rounding()
     differences = []
-    for one in chosen:
-        data = load(folder.path / one.file)
-        tokens = data["input_ids"].tolist()
+    for record in chosen:
+        data = load(folder.path / record.file)
+        tokens = data[INPUT_IDS].tolist()
         forward = exact.forward(tokens)
         rounding.add(rounded.forward(tokens), forward)
-        pairs = zip(layers, data["hidden_states"], strict=True)
-        differences += [measure(one.file, state, forward, layer) for layer, state in pairs]
+        pairs = zip(layers, data[HIDDEN_STATES], strict=True)
+        differences += [measure(record.file, state, forward, layer) for layer, state in pairs]
     by_layer = []
     for layer in layers:
         mine = [one for one in differences if one.layer == layer]

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from aerie_host.folder.sample_file import ERRORS, load
-from aerie_host.judge import flaws as sample_flaws
-from aerie_host.judge.flaws import DIGEST, READABLE, Examined, Flaw
+from aerie_host.judge.examine import examine
+from aerie_host.judge.flaws import DIGEST, PROPERTIES, READABLE, Examined, Flaw
 from aerie_host.report.summaries import LayerStatistics
 from aerie_host.report.wording import Texts
 from aerie_host.shared.digests import sha256_file
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from aerie_host.folder.expectation import Contract, Expected
+    from aerie_host.judge.expectation import Expectation, JudgedFile
 
 LISTED = 100
 # Beyond this many files at once a disk is busy already.
@@ -39,9 +39,7 @@ class Totals:
     """What all files together are."""
 
     statistics: LayerStatistics
-    flaws: dict[str, Texts] = dataclasses.field(
-        default_factory=lambda: {name: Texts() for name in sample_flaws.PROPERTIES}
-    )
+    flaws: dict[str, Texts] = dataclasses.field(default_factory=lambda: {name: Texts() for name in PROPERTIES})
     flawed: set[str] = dataclasses.field(default_factory=set)
     lengths: list[int] = dataclasses.field(default_factory=list)
     trainable: int = 0
@@ -51,14 +49,14 @@ class Totals:
     not_finite: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     _seen: dict[bytes, str] = dataclasses.field(default_factory=dict)
 
-    def add(self, one: Expected, size: int, found: Examined) -> None:
+    def add(self, file: JudgedFile, size: int, found: Examined) -> None:
         """Take in one file."""
         for flaw in found.flaws:
-            self.flaws[flaw.prop].add(f"{one.file}: {flaw.text}")
-            self.flawed.add(one.file)
+            self.flaws[flaw.prop].add(f"{file.name}: {flaw.text}")
+            self.flawed.add(file.name)
         room = LISTED - len(self.not_finite)
         for where, row, value in found.not_finite[:room]:
-            self.not_finite.append({"file": one.file, "where": where, "row": row, "value": value})
+            self.not_finite.append({"file": file.name, "where": where, "row": row, "value": value})
         self.size += size
         if not found.tokens:
             return
@@ -66,25 +64,25 @@ class Totals:
         self.trainable += found.trainable
         self.statistics.add(found.layers)
         if not found.trainable:
-            self.untrained.add(one.file)
-        first = self._seen.setdefault(found.tokens, one.file)
-        if first != one.file and found.length:
-            self.twins.add(f"{one.file} has the tokens of {first}")
+            self.untrained.add(file.name)
+        first = self._seen.setdefault(found.tokens, file.name)
+        if first != file.name and found.length:
+            self.twins.add(f"{file.name} has the tokens of {first}")
 
 
-def inspect(folder: Path, one: Expected, contract: Contract) -> tuple[int, Examined]:
+def inspect(folder: Path, file: JudgedFile, expectation: Expectation) -> tuple[int, Examined]:
     """Size in bytes and every flaw of one file."""
-    path = folder / one.file
+    path = folder / file.name
     if not path.is_file():
         return 0, Examined([Flaw(READABLE, "is a folder, wanted a file" if path.is_dir() else "is missing")])
-    flaws = []
+    flaws, record = [], file.record
     try:
         size = path.stat().st_size
-        if one.bytes is not None and size != one.bytes:
-            flaws.append(Flaw(DIGEST, f"has {size} bytes, the manifest says {one.bytes}"))
-        elif one.sha256 and (digest := sha256_file(path)) != one.sha256:
-            flaws.append(Flaw(DIGEST, f"sha256 is {digest[:12]}, the manifest says {one.sha256[:12]}"))
-        found = sample_flaws.examine(load(path, mapped=True), size, one, contract)
+        if record is not None and size != record.bytes:
+            flaws.append(Flaw(DIGEST, f"has {size} bytes, the manifest says {record.bytes}"))
+        elif record is not None and (digest := sha256_file(path)) != record.sha256:
+            flaws.append(Flaw(DIGEST, f"sha256 is {digest[:12]}, the manifest says {record.sha256[:12]}"))
+        found = examine(load(path, mapped=True), size, record, expectation)
     except OSError as error:
         return 0, Examined([Flaw(READABLE, f"cannot be read: {error.strerror}")])
     except ERRORS as error:
@@ -110,14 +108,14 @@ def _one_thread_each() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def judge_files(folder: Path, expected: Sequence[Expected], contract: Contract, at_once: int = 0) -> Totals:
+def judge_files(folder: Path, files: Sequence[JudgedFile], expectation: Expectation, at_once: int = 0) -> Totals:
     """Inspect every file, ``at_once`` of them at the same time (0: as many as there are cores)."""
-    totals = Totals(LayerStatistics(contract.labels))
+    totals = Totals(LayerStatistics(expectation.labels))
     at_once = at_once or workers()
-    waiting: collections.deque[tuple[Expected, concurrent.futures.Future[tuple[int, Examined]]]] = collections.deque()
+    waiting: collections.deque[tuple[JudgedFile, concurrent.futures.Future[tuple[int, Examined]]]] = collections.deque()
     with _one_thread_each(), concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-        for one in expected:
-            waiting.append((one, pool.submit(inspect, folder, one, contract)))
+        for file in files:
+            waiting.append((file, pool.submit(inspect, folder, file, expectation)))
             # The next ones wait in the queue, so that no worker does.
             if len(waiting) > 2 * at_once:
                 done, future = waiting.popleft()

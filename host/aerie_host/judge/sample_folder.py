@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aerie_host.folder.layout import SAMPLE_NAME, TAKEN_BY_TRAINING, Folder
+from aerie_host.folder.layout import SAMPLE_NAME, Folder
+from aerie_host.folder.sample_format import TAKEN_BY_TRAINING
 from aerie_host.report.wording import several
 from aerie_host.shared.shard import WHOLE
 
@@ -58,14 +59,14 @@ def check_contents(checks: Checks, found: Contents, manifest: Manifest | None) -
         checks.add("every sample has its file", "n/a", f"{len(there)} files", f"a list of them: {NO_MANIFEST}")
         checks.add("no other files for training", "n/a", f"{len(there)} files", f"a list of them: {NO_MANIFEST}")
     else:
-        names = {one.file for one in manifest.samples}
+        names = {record.file for record in manifest.samples}
         missing, foreign = sorted(names - there), sorted(there - names)
         count = f"{len(names) - len(missing)} of {len(names)} files"
         text = count + (f", missing: {several(missing)}" if missing else "")
         checks.require("every sample has its file", not missing and bool(names), text, "at least one, and all", REMEDY)
         remedy = "move them away: training reads every file whose name ends in pt"
         checks.require("no other files for training", not foreign, several(foreign) or "none", "none", remedy)
-        indices = [one.index for one in manifest.samples]
+        indices = [record.index for record in manifest.samples]
         checks.require("every sample once", len(set(indices)) == len(indices), len(set(indices)), len(indices), REMEDY)
     for name, left, remedy in (
         ("no unfinished files", found.unfinished, "remove them when no extraction is running"),
@@ -82,7 +83,7 @@ def check_numbering(checks: Checks, found: Contents, manifest: Manifest | None) 
         checks.add(name, "n/a", "no file is named data_<i>.pt", "numbered files")
         return
     named = set(manifest.skipped) if manifest else set()
-    last = max(numbers | named | ({one.index or 0 for one in manifest.samples} if manifest else set()))
+    last = max(numbers | named | ({record.index for record in manifest.samples} if manifest else set()))
     takes = manifest.shard.takes if manifest else WHOLE.takes
     holes = [number for number in range(last + 1) if takes(number) and number not in numbers and number not in named]
     explained = len(named - numbers)

@@ -8,7 +8,10 @@ import torch
 
 from aerie_host.data.samples import Sample
 from aerie_host.extract.engine import StatesSource, VllmEngine
+from aerie_host.folder import journal
+from aerie_host.folder.holds import hold_folder
 from aerie_host.folder.layout import Folder
+from aerie_host.folder.sample_format import HIDDEN_STATES, INPUT_IDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,14 +26,14 @@ def through_files(
     folder = Folder(path)
     folder.create()
     samples = [Sample(index, index + 1, "", ids, [1] * len(ids)) for index, ids in enumerate(sequences)]
-    with folder.locked():
+    with hold_folder(folder):
         source = StatesSource(VllmEngine(generator), folder, layers, WRITERS)
         try:
             entries = [entry for finished in source.extract(samples) for entry in finished]
         finally:
             source.close_writers()
     wrong = [] if len(entries) == len(samples) else [f"{len(entries)} files for {len(samples)} sequences"]
-    if sorted(folder.read_journal()) != list(range(len(samples))):
+    if sorted(journal.read(folder.journal)) != list(range(len(samples))):
         wrong.append("the journal does not name every sequence once")
     states: list[list[torch.Tensor]] = []
     for sample in samples:
@@ -38,7 +41,7 @@ def through_files(
             states.append([])
             continue
         data = torch.load(folder.sample(sample.index), weights_only=True)
-        states.append(data["hidden_states"])
-        if data["input_ids"].tolist() != sample.input_ids:
+        states.append(data[HIDDEN_STATES])
+        if data[INPUT_IDS].tolist() != sample.input_ids:
             wrong.append(f"file {sample.index} holds the token ids of another sequence")
     return states, wrong

@@ -10,8 +10,10 @@ import pytest
 
 from aerie_host.data.samples import Sample
 from aerie_host.extract.schedule import bytes_on_disk, order
-from aerie_host.folder import fingerprint, resume
-from aerie_host.folder.layout import Entry, Folder
+from aerie_host.folder import fingerprint, journal, resume
+from aerie_host.folder.holds import hold_folder
+from aerie_host.folder.layout import Folder
+from aerie_host.folder.record import SampleRecord
 from aerie_host.report.outcome import JobError
 from aerie_host.shared.digests import folder_digest, sha256_bytes, sha256_file
 from aerie_host.shared.durable import write_durably, write_json
@@ -26,7 +28,7 @@ def write(folder, one):
     content = f"content of {one.index}".encode()
     folder.sample(one.index).write_bytes(content)
     name = f"data_{one.index}.pt"
-    return Entry(
+    return SampleRecord(
         one.index, one.line, one.id, name, len(one.input_ids), 1, len(content), sha256_bytes(content), one.digest
     )
 
@@ -40,24 +42,24 @@ def folder(tmp_path):
 
 def test_a_torn_journal_line_loses_that_sample_only(folder):
     samples = [sample(n) for n in range(4)]
-    folder.append([write(folder, one) for one in samples[:3]])
+    journal.append(folder.journal, [write(folder, one) for one in samples[:3]])
     text = folder.journal.read_bytes()
     folder.journal.write_bytes(text[:-20])
-    assert sorted(folder.read_journal()) == [0, 1]
-    folder.append([write(folder, samples[3])])
-    assert sorted(folder.read_journal()) == [0, 1, 3]
+    assert sorted(journal.read(folder.journal)) == [0, 1]
+    journal.append(folder.journal, [write(folder, samples[3])])
+    assert sorted(journal.read(folder.journal)) == [0, 1, 3]
 
 
 def test_resume_keeps_what_is_whole_and_counts_the_rest_by_reason(folder):
     samples = [sample(n) for n in range(7)]
-    folder.append([write(folder, one) for one in samples[:5]])
+    journal.append(folder.journal, [write(folder, one) for one in samples[:5]])
     folder.sample(1).unlink()
     folder.sample(2).write_bytes(b"content of X")
     folder.sample(3).write_bytes(b"")
     folder.sample(5).write_bytes(b"never journaled")
     samples[4] = sample(4, length=6)
     kept = resume.keep_good(folder, samples)
-    assert list(kept.entries) == [0]
+    assert list(kept.records) == [0]
     assert kept.redone == {
         "file altered": 1,
         "file missing": 1,
@@ -122,8 +124,8 @@ def test_folders_with_the_names_of_samples_are_named(folder):
     for name in ("data_3.pt", "data_7.pt", "data_8.safetensors", "data_x.pt", "old"):
         (folder.path / name).mkdir()
     (folder.path / "data_1.pt").symlink_to(folder.path / "old")
-    assert folder.in_the_way({1, 3, 4, 8}) == ["data_3.pt", "data_8.safetensors"]
-    assert folder.in_the_way() == ["data_3.pt", "data_7.pt", "data_8.safetensors"]
+    assert folder.folders_named_as_samples({1, 3, 4, 8}) == ["data_3.pt", "data_8.safetensors"]
+    assert folder.folders_named_as_samples() == ["data_3.pt", "data_7.pt", "data_8.safetensors"]
     with pytest.raises(JobError, match=r"holds folders that have names of samples: data_3\.pt\. Move them away"):
         resume.refuse_foreign_files(folder, {3, 4})
     resume.refuse_foreign_files(folder, {4})
@@ -139,22 +141,22 @@ def test_what_replacing_removes_is_not_foreign(folder):
 
 
 def test_overwriting_removes_samples_and_bookkeeping_and_nothing_else(folder):
-    folder.append([write(folder, sample(n)) for n in range(3)])
+    journal.append(folder.journal, [write(folder, sample(n)) for n in range(3)])
     write_json(folder.manifest, {})
     for name in ("notes.pt", "readme", "data_x.pt"):
         (folder.path / name).write_bytes(b"mine")
     assert folder.clear() == 3
     assert sorted(path.name for path in folder.path.iterdir() if path.is_file()) == ["data_x.pt", "notes.pt", "readme"]
-    assert folder.read_journal() == {}
+    assert journal.read(folder.journal) == {}
 
 
 def test_none_of_our_own_names_is_read_by_training(folder):
-    folder.append([write(folder, sample(0))])
+    journal.append(folder.journal, [write(folder, sample(0))])
     write_json(folder.fingerprint, {})
     write_json(folder.manifest, {})
     (folder.temporary / "data_3.partial").write_bytes(b"")
     assert [path.name for path in folder.training_files()] == ["data_0.pt"]
-    with folder.locked():
+    with hold_folder(folder):
         assert [path.name for path in folder.training_files()] == ["data_0.pt"]
     assert folder.drop_temporaries() == ["data_3.partial"]
     assert folder.drop_temporaries() == []
@@ -162,17 +164,22 @@ def test_none_of_our_own_names_is_read_by_training(folder):
 
 def test_a_second_job_on_the_folder_is_refused_with_the_first_ones_number(folder):
     script = (
-        "import sys, pathlib; from aerie_host.folder.layout import Folder\n"
-        "with Folder(pathlib.Path(sys.argv[1])).locked():\n print('held', flush=True); sys.stdin.read()"
+        "import sys, pathlib\n"
+        "from aerie_host.folder.holds import hold_folder\n"
+        "from aerie_host.folder.layout import Folder\n"
+        "with hold_folder(Folder(pathlib.Path(sys.argv[1]))):\n print('held', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", script, str(folder.path)]
     environment = {"PYTHONPATH": ":".join(sys.path)}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as holder:
         holder.stdout.readline()
-        with pytest.raises(JobError, match=rf"in use by another extraction \(process {holder.pid}\)"), folder.locked():
+        with (
+            pytest.raises(JobError, match=rf"in use by another extraction \(process {holder.pid}\)"),
+            hold_folder(folder),
+        ):
             pass
         holder.kill()
-    with folder.locked():
+    with hold_folder(folder):
         pass
 
 
