@@ -5,24 +5,36 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: host_gates
-short_description: Is this host fit for a stack and for what will be extracted on it
+short_description: Check whether a host is fit for a stack and for an extraction
 description:
-  - Measures the host and compares with what the stack and the planned extraction need. All gates run; those that fail
-    are listed together, each with measured value, needed value and remedy.
-  - Reads only, unless O(end_leftovers). Finds Python by running each candidate, and returns the first that fits.
+  - Measures the host and compares it with what the stack and the planned extraction need. All gates run. Those that
+    fail are listed together, each with the measured value, the needed value and a remedy.
+  - Changes nothing, unless O(end_leftovers=true). Finds Python by running each candidate, and returns the first that
+    fits.
 options:
   stack: {description: The parsed stack file, type: dict, required: true}
   python: {description: Path of the Python to use; empty tries each candidate, type: str, default: ''}
   environment: {description: Where the ML environment is or will be, type: path, required: true}
   plan:
-    description:
-      - What will be extracted. C(model), C(data), C(output) are paths; C(layers), C(max_length), C(samples) numbers;
-        C(shard) i/n; C(hidden_size) where no checkpoint tells it; C(model_bytes) of a model that is fetched later;
-        C(bytes) overrides the estimate of what the hidden states take; C(tensor_parallel) and
-        C(gpu_memory_utilization) as vLLM gets them; C(devices) as CUDA_VISIBLE_DEVICES has them; C(model_must_exist)
-        refuses a missing model; C(adopted) builds no environment.
+    description: What will be extracted.
     type: dict
     required: true
+    suboptions:
+      model: {description: Folder of the checkpoint, type: str, required: true}
+      data: {description: File of the conversations, type: str, required: true}
+      output: {description: Folder of the hidden states, type: str, required: true}
+      layers: {description: Number of layers that are extracted, type: int, required: true}
+      max_length: {description: Tokens of the longest sample, type: int, required: true}
+      samples: {description: Number of samples at most; 0 for all of the data, type: int, default: 0}
+      shard: {description: 'The part of the data, as C(2/8); empty for all', type: str, default: ''}
+      hidden_size: {description: Hidden size where no checkpoint is there to tell it, type: int, default: 0}
+      model_bytes: {description: Size of a model that is fetched later, type: int, default: 0}
+      model_must_exist: {description: Whether a missing model fails, type: bool, default: false}
+      bytes: {description: Size of the hidden states in place of an estimate, type: int, default: 0}
+      adopted: {description: Whether the environment is adopted and not built, type: bool, default: false}
+      tensor_parallel: {description: GPUs over which vLLM spreads the model, type: int, required: true}
+      gpu_memory_utilization: {description: 'Share of GPU memory for vLLM, 0 to 1', type: float, required: true}
+      devices: {description: CUDA_VISIBLE_DEVICES of the job; C(unset) where it is not set, type: str, default: unset}
   controller_time: {description: Seconds since the epoch on the controller, type: float}
   end_leftovers:
     description: End workers that hold a GPU and whose job, one of ours, was killed. Never any other process.
@@ -39,7 +51,14 @@ EXAMPLES = r"""
   host_gates:
     stack: "{{ aerie_stack }}"
     environment: /root/ml-env
-    plan: {model: /models/kimi, data: /data/train.jsonl, output: /data/states, layers: 4, max_length: 512}
+    plan:
+      model: /models/kimi
+      data: /data/train.jsonl
+      output: /data/states
+      layers: 4
+      max_length: 512
+      tensor_parallel: 8
+      gpu_memory_utilization: 0.9
 """
 
 RETURN = r"""
@@ -56,20 +75,31 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible.module_utils.aerie.distributions import pythons
-from ansible.module_utils.aerie.gates import gpu, machine, nvidia, space
+from ansible.module_utils.aerie.gates import gpu, gpu_users, machine, nvidia, space
 from ansible.module_utils.aerie.module_io.result import finish
+from ansible.module_utils.aerie.shared import cuda
 from ansible.module_utils.aerie.shared.checks import Checks
+
+PLAN = {
+    **{name: {"type": "str", "required": True} for name in ("model", "data", "output")},
+    **{name: {"type": "int", "required": True} for name in ("layers", "max_length", "tensor_parallel")},
+    **{name: {"type": "int", "default": 0} for name in ("samples", "hidden_size", "model_bytes", "bytes")},
+    **{name: {"type": "bool", "default": False} for name in ("adopted", "model_must_exist")},
+    "shard": {"type": "str", "default": ""},
+    "gpu_memory_utilization": {"type": "float", "required": True},
+    "devices": {"type": "str", "default": gpu.UNSET},
+}
 
 
 def judge_space(checks: Checks, environment: Path, stack: dict[str, Any], plan: dict[str, Any]) -> None:
     """Disk for all that will be written, and a model to read."""
     states = space.states_need(plan)
-    needs = [space.environment_need(environment, stack, bool(plan.get("adopted"))), space.model_need(plan), states]
+    needs = [space.environment_need(environment, stack, plan["adopted"]), space.model_need(plan), states]
     space.judge(checks, [need for need in needs if need])
     if states is None:
         text = "hidden size or number of samples not known before the model and the data are there"
         checks.add("disk for hidden states", "n/a", text, "an estimate")
-    if plan.get("model_must_exist"):
+    if plan["model_must_exist"]:
         config = Path(plan["model"]) / "config.json"
         checks.require(
             "model", config.is_file(), "there" if config.is_file() else f"no {config}", "a checkpoint with config.json",
@@ -83,20 +113,23 @@ def judge_gpus(module: AnsibleModule, checks: Checks, headers: bool) -> tuple[li
     if stack["device"] != "cuda":
         gpu.not_applicable(checks)
         return [], False
-    told, ended = nvidia.gather(), 0
+    report, ended = nvidia.gather(), 0
     if module.params["end_leftovers"]:
-        ended = gpu.end_leftovers(checks, told.processes, module.check_mode)
-        told = nvidia.gather() if ended else told
+        ended = gpu_users.end_leftovers(checks, report.processes, module.check_mode)
+        report = nvidia.gather() if ended else report
     weights = space.checkpoint_bytes(Path(plan["model"]))
-    share, devices = float(plan.get("gpu_memory_utilization") or 0.9), str(plan.get("devices", gpu.UNSET))
+    devices = plan["devices"]
     if devices == gpu.UNSET:
         # The job gets what this user's environment has.
         devices = os.environ.get("CUDA_VISIBLE_DEVICES", gpu.UNSET)
-    asked = gpu.Plan(int(plan.get("tensor_parallel") or 1), share, weights, devices)
-    gpu.judge(checks, told, stack, asked)
+    share = plan["gpu_memory_utilization"]
+    gpu.judge(checks, report, stack, gpu.Plan(plan["tensor_parallel"], share, weights, devices))
     compiler = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang") or ""
-    gpu.judge_compilers(checks, gpu.nvcc_version(), compiler, headers, stack["cuda"])
-    return nvidia.as_data(told), bool(ended)
+    nvcc = cuda.find_nvcc()
+    release = cuda.nvcc_release(nvcc) if nvcc else ""
+    seen = gpu.visible(report.gpus, devices)
+    gpu.judge_compilers(checks, (nvcc, release), compiler, headers, stack["cuda"], seen)
+    return nvidia.as_data(report), bool(ended)
 
 
 def main() -> None:
@@ -107,7 +140,7 @@ def main() -> None:
             "stack": {"type": "dict", "required": True},
             "python": {"type": "str", "default": ""},
             "environment": {"type": "path", "required": True},
-            "plan": {"type": "dict", "required": True},
+            "plan": {"type": "dict", "required": True, "options": PLAN},
             "controller_time": {"type": "float"},
             "end_leftovers": {"type": "bool", "default": False},
         },

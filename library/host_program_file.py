@@ -7,8 +7,8 @@ DOCUMENTATION = r"""
 module: host_program_file
 short_description: Copy the host program to the target as one file
 description:
-  - Packs the Python files under O(source) on the controller into one zip file that Python can run, always the same
-    bytes for the same files, and has it at O(dest). Changed only when the bytes differ.
+  - Packs the Python files under O(source) on the controller into one zip file that Python can run, and puts it at
+    O(dest). The same files always give the same bytes. The task is changed only when the bytes differ.
 options:
   source: {description: Folder on the controller, type: path, required: true}
   dest: {description: Absolute path of the zip file on the target, type: path, required: true}
@@ -32,7 +32,6 @@ sha256: {description: Digest of the file, type: str, returned: success}
 """
 
 import base64
-import hashlib
 import io
 import os
 import zipfile
@@ -41,12 +40,15 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible.module_utils.aerie.shared.digests import sha256_bytes
+from ansible.module_utils.aerie.shared.durable import write_durably
+
 
 def listing(data: bytes) -> str:
-    """One line per packed file: digest and name; empty for what is no zip file."""
+    """One line per packed file: digest and name."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as packed:
-            lines = [f"{hashlib.sha256(packed.read(name)).hexdigest()}  {name}\n" for name in packed.namelist()]
+            lines = [f"{sha256_bytes(packed.read(name))}  {name}\n" for name in packed.namelist()]
     except zipfile.BadZipFile:
         return "not a zip file\n" if data else ""
     return "".join(lines)
@@ -58,10 +60,12 @@ def main() -> None:
         argument_spec={
             "source": {"type": "path", "required": True},
             "dest": {"type": "path", "required": True},
-            "content": {"type": "str", "required": True},
+            "content": {"type": "str"},
         },
         supports_check_mode=True,
     )
+    if not module.params["content"]:
+        module.fail_json(msg="host_program_file: its action plugin has not packed the program; see ansible.cfg")
     dest = Path(module.params["dest"])
     wanted = zlib.decompress(base64.b64decode(module.params["content"]))
     current = dest.read_bytes() if dest.is_file() else b""
@@ -75,14 +79,12 @@ def main() -> None:
     if changed and not module.check_mode:
         try:
             dest.parent.mkdir(parents=True, exist_ok=True)
+            # A running job keeps the old file open: a new file takes its name. Several roles may do so at one time.
             temporary = dest.with_name(f".{dest.name}.{os.getpid()}")
-            temporary.write_bytes(wanted)
-            temporary.chmod(0o644)
-            # A running job keeps the old file open under its old name: never write into it.
-            temporary.replace(dest)
+            write_durably(dest, wanted, mode=0o644, temporary=temporary)
         except OSError as error:
             module.fail_json(msg=f"cannot write {dest}: {error}")
-    module.exit_json(changed=changed, dest=str(dest), sha256=hashlib.sha256(wanted).hexdigest(), diff=diff)
+    module.exit_json(changed=changed, dest=str(dest), sha256=sha256_bytes(wanted), diff=diff)
 
 
 if __name__ == "__main__":

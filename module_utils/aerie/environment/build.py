@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ansible.module_utils.aerie.distributions import manifest
 from ansible.module_utils.aerie.distributions.names import normalize
-from ansible.module_utils.aerie.environment import comparison, manifest, uv, vllm_wheel, wheel_compatibility
+from ansible.module_utils.aerie.environment import comparison, uv, vllm_wheel, wheel_compatibility
 from ansible.module_utils.aerie.environment.interpreter import chosen_python
 from ansible.module_utils.aerie.environment.layout import remove
 from ansible.module_utils.aerie.shared.digests import sha256_bytes
@@ -45,12 +46,28 @@ def build(layout: Layout, demand: Demand) -> tuple[Path, dict[str, InstalledVers
             found = f"{len(wrong)} differences, the first: {wrong[0].name} is {wrong[0].found}"
             wanted = f"the distributions of the lock: {wrong[0].name} {wrong[0].wanted}"
             raise Refusal("build", f"what uv installed differs from the lock: {found}", wanted, uv.REMEDY)
-        manifest.write(target, {**manifest.make(demand.lock, demand.stack, locked, installed), "python": base})
+        manifest.write(target, _manifest(demand, locked, installed, base))
     except BaseException:
         if target.exists():
             remove(target)
         raise
     return target, installed
+
+
+def _manifest(
+    demand: Demand, locked: dict[str, LockedVersion], installed: dict[str, InstalledVersion], base: str
+) -> dict[str, Any]:
+    """The manifest of an environment that was built from the Python `base`."""
+    return {
+        "stack": demand.stack,
+        "lock_sha256": sha256_bytes(demand.lock.encode()),
+        "distributions": {
+            name: {"version": pin.version, "record": installed[name].record, "hashes": sorted(pin.hashes)}
+            for name, pin in sorted(locked.items())
+            if name in installed
+        },
+        "python": base,
+    }
 
 
 def _sources(layout: Layout, demand: Demand, locked: dict[str, LockedVersion]) -> tuple[dict[str, str], list[str]]:

@@ -7,8 +7,9 @@ import platform
 import time
 from typing import TYPE_CHECKING
 
+from ansible.module_utils.aerie.distributions import manifest
 from ansible.module_utils.aerie.distributions.names import normalize
-from ansible.module_utils.aerie.environment import bundle, comparison, manifest
+from ansible.module_utils.aerie.environment import bundle, comparison
 from ansible.module_utils.aerie.environment.build import build
 from ansible.module_utils.aerie.environment.comparison import Difference, versions_of
 from ansible.module_utils.aerie.environment.demand import Demand, Outcome

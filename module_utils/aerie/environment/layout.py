@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Iterator
 
-from ansible.module_utils.aerie.environment import manifest
+from ansible.module_utils.aerie.distributions import manifest
 from ansible.module_utils.aerie.environment.hold import HeldRefusal
 from ansible.module_utils.aerie.shared.durable import sync_folder
 

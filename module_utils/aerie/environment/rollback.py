@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ansible.module_utils.aerie.environment import manifest
+from ansible.module_utils.aerie.distributions import manifest
 from ansible.module_utils.aerie.environment.demand import Demand
 from ansible.module_utils.aerie.environment.in_use import require_unused
 from ansible.module_utils.aerie.environment.layout import Layout

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ansible.module_utils.aerie.distributions import manifest
 from ansible.module_utils.aerie.distributions.versions import satisfies
-from ansible.module_utils.aerie.environment import comparison, manifest
+from ansible.module_utils.aerie.environment import comparison
 from ansible.module_utils.aerie.environment.comparison import Difference, InstalledVersion, LockedVersion
 from ansible.module_utils.aerie.environment.interpreter import minor, python_version
 from ansible.module_utils.aerie.shared.refusal import Refusal

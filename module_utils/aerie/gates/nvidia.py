@@ -40,7 +40,7 @@ class Process(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All of it; `problem` says why there is nothing, or what else was said that is no GPU."""
+    """Everything nvidia-smi says; `problem` is why there are no GPUs, or lines that describe none."""
 
     gpus: list[Gpu]
     processes: list[Process]
@@ -72,18 +72,18 @@ def parse_gpus(text: str) -> list[Gpu]:
 def parse_processes(text: str) -> list[Process]:
     """Processes from `--query-compute-apps` with our columns, csv without head and units.
 
-    A name may hold what separates columns, and even lines: whoever holds a GPU is listed all the same.
+    A process is listed whatever its name is: a name may contain the separators of columns, and even of lines.
     """
     found = []
     for gpu, pid, rest in PROCESS_LINE.findall(text):
         name, comma, used = rest.rpartition(", ")
-        told = bool(comma) and (used.isdigit() or used.startswith("["))
-        found.append(Process(gpu, int(pid), name if told else rest, _mib(used) if told else 0))
+        has_memory = bool(comma) and (used.isdigit() or used.startswith("["))
+        found.append(Process(gpu, int(pid), name if has_memory else rest, _mib(used) if has_memory else 0))
     return found
 
 
 def query(columns: tuple[str, ...], what: str) -> tuple[str, str]:
-    """What nvidia-smi answers, and what is wrong with it."""
+    """The answer of nvidia-smi, and what is wrong with it (empty for nothing)."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return "", "nvidia-smi is not installed: no NVIDIA driver"
@@ -109,12 +109,12 @@ def gather() -> Report:
 def report(gpus: str, processes: str) -> Report:
     """The report from the two texts."""
     found = parse_gpus(gpus)
-    # A GPU that is broken has a line of words: left out, the next one would be judged in its place.
-    others = [line.strip() for line in gpus.splitlines() if line.strip() and not parse_gpus(line)]
-    problem = f"nvidia-smi says: {'; '.join(others)}" if others else ""
+    # A broken GPU has a line of words. Without this the next GPU would be judged in its place.
+    unread = [line.strip() for line in gpus.splitlines() if line.strip() and not parse_gpus(line)]
+    problem = f"nvidia-smi says: {'; '.join(unread)}" if unread else ""
     return Report(found, parse_processes(processes), problem if found else f"no GPU: {gpus.strip() or 'an empty list'}")
 
 
-def as_data(told: Report) -> list[dict[str, Any]]:
+def as_data(report: Report) -> list[dict[str, Any]]:
     """The GPUs for the report of a run."""
-    return [gpu._asdict() for gpu in told.gpus]
+    return [gpu._asdict() for gpu in report.gpus]

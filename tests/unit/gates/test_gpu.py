@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible.module_utils.aerie.gates import gpu, nvidia
+from ansible.module_utils.aerie.gates import gpu, gpu_users, nvidia
 from ansible.module_utils.aerie.shared import processes
 from ansible.module_utils.aerie.shared.checks import Checks
 from library import host_gates
@@ -28,10 +28,10 @@ def recorded(name: str) -> nvidia.Report:
 
 
 def judged(
-    told: nvidia.Report, tensor_parallel: int = 1, weights: int = 0, devices: str = gpu.UNSET
+    report: nvidia.Report, tensor_parallel: int = 1, weights: int = 0, devices: str = gpu.UNSET
 ) -> dict[str, dict[str, Any]]:
     checks = Checks()
-    gpu.judge(checks, told, STACK, gpu.Plan(tensor_parallel, 0.9, weights, devices))
+    gpu.judge(checks, report, STACK, gpu.Plan(tensor_parallel, 0.9, weights, devices))
     return {check["name"]: check for check in checks.as_list()}
 
 
@@ -63,13 +63,13 @@ def test_a_job_is_shown_the_gpus_that_cuda_makes_of_the_variable(devices: str, n
 
 
 def test_only_the_gpus_that_the_job_is_shown_are_judged() -> None:
-    told = recorded("rtx_pro_6000_x8")
-    full = told.gpus[0]._replace(used=told.gpus[0].total, capability="7.5")
-    told = told._replace(gpus=[full, *told.gpus[1:]])
-    assert failed(judged(told)) == {"compute capability", "GPU memory in use"}
-    assert failed(judged(told, 2, devices="4,5")) == set()
-    assert failed(judged(told, 2, devices="4,0")) == {"compute capability", "GPU memory in use"}
-    few = judged(told, 4, devices="4,5")
+    report = recorded("rtx_pro_6000_x8")
+    full = report.gpus[0]._replace(used=report.gpus[0].total, capability="7.5")
+    report = report._replace(gpus=[full, *report.gpus[1:]])
+    assert failed(judged(report)) == {"compute capability", "GPU memory in use"}
+    assert failed(judged(report, 2, devices="4,5")) == set()
+    assert failed(judged(report, 2, devices="4,0")) == {"compute capability", "GPU memory in use"}
+    few = judged(report, 4, devices="4,5")
     assert failed(few) == {"number of GPUs"}
     assert few["number of GPUs"]["found"] == "2 of 8, by CUDA_VISIBLE_DEVICES=4,5"
     # One GPU alone is named by any beginning of its UUID, and still vLLM reads no UUID.
@@ -78,9 +78,9 @@ def test_only_the_gpus_that_the_job_is_shown_are_judged() -> None:
     assert "hidden_states_job_environment" in few["number of GPUs"]["remedy"]
 
 
-@pytest.mark.parametrize(("given", "shown"), [({}, "0,0"), ({"devices": "unset"}, "0,0"), ({"devices": "0"}, "")])
+@pytest.mark.parametrize(("plan", "shown"), [({}, "0,0"), ({"devices": "unset"}, "0,0"), ({"devices": "0"}, "")])
 def test_the_host_s_own_variable_counts_where_the_inventory_has_none(
-    given: dict[str, str], shown: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    plan: dict[str, str], shown: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text(f'#!/bin/sh\ncase "$1" in --query-gpu*) cat {RECORDED}/h200.gpus.csv;; esac\n')
@@ -88,7 +88,17 @@ def test_the_host_s_own_variable_counts_where_the_inventory_has_none(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,0")
     checks = Checks()
-    parameters = {"stack": STACK, "plan": {"model": str(tmp_path), **given}, "end_leftovers": False}
+    parameters = {
+        "stack": STACK,
+        "plan": {
+            "model": str(tmp_path),
+            "tensor_parallel": 1,
+            "gpu_memory_utilization": 0.9,
+            "devices": "unset",
+            **plan,
+        },
+        "end_leftovers": False,
+    }
     host_gates.judge_gpus(SimpleNamespace(params=parameters), checks, True)  # type: ignore[arg-type]
     (number,) = (check for check in checks.as_list() if check["name"] == "number of GPUs")
     assert number["status"] == ("fail" if shown else "pass")
@@ -100,8 +110,8 @@ def test_recorded_h200_too_small_for_the_weights() -> None:
 
 
 def test_recorded_h200_with_a_foreign_process_at_30_percent() -> None:
-    told = recorded("h200_foreign")
-    checks = judged(told)
+    report = recorded("h200_foreign")
+    checks = judged(report)
     assert failed(checks) == {"GPU memory in use"}
     assert "30% on the fullest: GPU 0 pid 427 python3" in checks["GPU memory in use"]["found"]
     assert "owner" in checks["GPU memory in use"]["remedy"]
@@ -119,7 +129,7 @@ def test_recorded_memory_held_by_our_job_or_by_what_it_left(
     tmp_path: Path, main: str, status: str, found: str, remedy: str
 ) -> None:
     """The job's main process is this one, or one that has ended; the worker is real and carries the marker."""
-    told, folder = recorded("h200_foreign"), tmp_path / "jobs" / "kimi"
+    report, folder = recorded("h200_foreign"), tmp_path / "jobs" / "kimi"
     folder.mkdir(parents=True)
     known = processes.identity(os.getpid())
     assert known is not None
@@ -132,8 +142,8 @@ def test_recorded_memory_held_by_our_job_or_by_what_it_left(
         assert ours.stdout is not None
         ours.stdout.readline()
         try:
-            used = [told.processes[0]._replace(pid=ours.pid)]
-            check = judged(told._replace(processes=used))["GPU memory in use"]
+            used = [report.processes[0]._replace(pid=ours.pid)]
+            check = judged(report._replace(processes=used))["GPU memory in use"]
             assert ours.poll() is None, "a gate ends nothing"
         finally:
             ours.kill()
@@ -158,7 +168,7 @@ def test_only_what_a_killed_job_of_ours_left_is_ended_when_allowed(tmp_path: Pat
         one.stdout.readline()
         try:
             checks = Checks()
-            ended = gpu.end_leftovers(checks, [nvidia.Process("GPU-0", one.pid, "python3", 1)], check_mode)
+            ended = gpu_users.end_leftovers(checks, [nvidia.Process("GPU-0", one.pid, "python3", 1)], check_mode)
             assert ended == (main == "dead")
             assert [check["name"] for check in checks.as_list()] == ["left-over workers"] * ended
             gone = one.poll() is not None
@@ -170,11 +180,11 @@ def test_only_what_a_killed_job_of_ours_left_is_ended_when_allowed(tmp_path: Pat
 @pytest.mark.parametrize("name", ["/opt/run, fast/python3", "a, 12", "odd\nname", "x, [y]", "[Not Found]", ""])
 def test_a_foreign_process_of_any_name_is_listed(name: str) -> None:
     gpus, processes = ((RECORDED / f"h200_foreign.{what}.csv").read_text() for what in ("gpus", "processes"))
-    told = nvidia.report(gpus, processes.replace("python3", name))
-    (one,) = told.processes
+    report = nvidia.report(gpus, processes.replace("python3", name))
+    (one,) = report.processes
     assert (one.pid, one.name) == (427, name.split("\n")[0])
     assert one.used == (0 if "\n" in name else 43434 * 1024 * 1024)
-    check = judged(told)["GPU memory in use"]
+    check = judged(report)["GPU memory in use"]
     assert "GPU 0 pid 427 " in check["found"]
     assert "does not see" not in check["found"]
 
@@ -301,13 +311,16 @@ def test_nvidia_smi_that_fails_tells_its_own_words(monkeypatch: pytest.MonkeyPat
     ],
 )  # fmt: skip
 def test_code_runs_on_its_own_major_version_from_its_minor_on(capability: str, runs: bool) -> None:
-    assert gpu.runs_on(capability, STACK["cuda"]["architectures"]) is runs
+    report = recorded("h200")
+    report = report._replace(gpus=[report.gpus[0]._replace(capability=capability)])
+    assert ("compute capability" not in failed(judged(report))) is runs
 
 
 @pytest.mark.parametrize(("nvcc", "status"), [("", "warn"), ("12.4", "warn"), ("12.8", "pass"), ("13.0", "pass")])
 def test_missing_or_old_nvcc_is_told_before_the_model_starts_br23(nvcc: str, status: str) -> None:
     checks = Checks()
-    gpu.judge_compilers(checks, nvcc, "/usr/bin/gcc", True, STACK["cuda"])
+    path = "/usr/local/cuda/bin/nvcc" if nvcc else ""
+    gpu.judge_compilers(checks, (path, nvcc), "/usr/bin/gcc", True, STACK["cuda"], recorded("h200").gpus)
     assert [check["status"] for check in checks.as_list()] == [status, "pass"]
 
 

@@ -90,7 +90,8 @@ def test_clock(skew: float | None, status: str) -> None:
 
 def plan(tmp_path: Path, **more: Any) -> dict[str, Any]:
     paths = {"model": str(tmp_path / "model"), "data": str(tmp_path / "data.jsonl"), "output": str(tmp_path / "out")}
-    return {**paths, "layers": 4, "max_length": 512, "samples": 0, **more}
+    numbers = {"layers": 4, "max_length": 512, "samples": 0, "hidden_size": 0, "model_bytes": 0, "bytes": 0}
+    return {**paths, **numbers, "shard": "", **more}
 
 
 def test_hidden_states_are_estimated_from_model_and_data(tmp_path: Path) -> None:
@@ -103,10 +104,11 @@ def test_hidden_states_are_estimated_from_model_and_data(tmp_path: Path) -> None
     )
     need = space.states_need(plan(tmp_path))
     assert need is not None
-    assert need.amount == 100 * 512 * 4 * 7168 * 2
+    # States, input_ids and loss_mask of each token, and what a file of six tensors holds besides.
+    assert need.amount == 100 * 512 * (4 * 7168 * 2 + 16) + 100 * (4096 + 6 * 1024)
     fewer = space.states_need(plan(tmp_path, samples=10))
     assert fewer is not None
-    assert fewer.amount == 10 * 512 * 4 * 7168 * 2
+    assert fewer.amount * 10 == need.amount
     shard = space.states_need(plan(tmp_path, samples=10, shard="2/3"))
     assert shard
     assert shard.amount * 10 == fewer.amount * 4
@@ -150,6 +152,6 @@ def test_an_environment_in_place_needs_no_disk(tmp_path: Path) -> None:
     assert space.environment_need(tmp_path, STACK).amount == 9_000_000_000
     assert space.environment_need(tmp_path, STACK, adopted=True).amount == 0
     (tmp_path / ".aerie").mkdir()
-    (tmp_path / ".aerie" / "manifest.json").write_text('{"stack": "s"}')
+    (tmp_path / ".aerie" / "manifest.json").write_text('{"schema": 1, "stack": "s"}')
     assert space.environment_need(tmp_path, STACK).amount == 0
     assert space.environment_need(tmp_path, {**STACK, "name": "other"}).amount == 9_000_000_000

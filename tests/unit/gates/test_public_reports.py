@@ -31,7 +31,7 @@ def gates(prepare: str, tmp_path: Path, stack: str) -> dict[str, Any]:
     arguments = {
         "stack": yaml.safe_load((ROOT / f"stacks/{stack}.yml").read_text()),
         "environment": str(tmp_path / "env"),
-        "plan": {**plan, "max_length": 512},
+        "plan": {**plan, "max_length": 512, "tensor_parallel": 1, "gpu_memory_utilization": 0.9},
     }
     done = in_own_mounts(
         f'{prepare}; exec "$@"',
