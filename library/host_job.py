@@ -7,10 +7,10 @@ DOCUMENTATION = r"""
 module: host_job
 short_description: A long command of the host program that outlives its caller
 description:
-  - Starts the command detached, in its own session, so that a dropped connection or a dead controller does not end it.
-  - That it runs is proven by a lock which the kernel holds for it, and by pid, start time and boot; never by a pid file
-    alone. Started again while it runs, the running one is found.
-  - Workers which a killed job left are recognised by a marker in their environment and are ended before a new start.
+  - Starts the command in a session of its own, so that a dropped connection or a dead controller does not end it.
+  - Knows that the job runs by a hold on a file, which the kernel releases when the job ends, and by pid, start time and
+    boot; never by a pid alone. Starting a job that runs finds the running one.
+  - Workers that a killed job left are recognised by a marker in their variables. They are ended before a new start.
 options:
   state:
     description:
@@ -19,12 +19,12 @@ options:
     type: str
     choices: [started, polled, stopped, absent]
     default: started
-  job_dir: {description: Folder of the job (record, lock, log, result), type: path, required: true}
+  job_dir: {description: Folder of the job (record, log, result), type: path, required: true}
   python: {description: Interpreter of the ML environment, type: path}
   program: {description: The host program's zip file, type: path}
   command: {description: Name of the command, type: str, default: extract}
   spec: {description: Inputs of the command, type: dict, default: {}}
-  environment: {description: Environment variables to add, type: dict, default: {}}
+  environment: {description: Process variables to add, type: dict, default: {}}
   wait: {description: Seconds to wait while polling or stopping, type: int, default: 10}
   plan_timeout: {description: Seconds that planning may take, type: int, default: 3600}
 attributes:
@@ -56,27 +56,29 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible.module_utils.aerie.jobs.host_job import HostJob, HostJobError
+from ansible.module_utils.aerie.jobs.host_job import HostJob
 from ansible.module_utils.aerie.jobs.program import missing
 from ansible.module_utils.aerie.module_io import secrets
 from ansible.module_utils.aerie.module_io.variables import as_text
+from ansible.module_utils.aerie.shared.refusal import Refusal
 
 
 def start(module: AnsibleModule, job: HostJob) -> dict[str, Any]:
-    """Start the job when there is work, or find the running one."""
-    given = module.params
-    absent = missing(given["python"], given["program"])
+    """Start the job when there is work, or find the running one. Raises `Refusal`."""
+    params = module.params
+    absent = missing(params["python"], params["program"])
     if absent and module.check_mode:
-        return {"changed": True, "running": False, "finished": False, "msg": f"the job would start: {absent}"}
+        text = f"the job would start: {absent.found}. {absent.remedy}"
+        return {"changed": True, "running": False, "finished": False, "msg": text}
     if absent:
-        raise HostJobError(absent)
+        raise absent
     return job.start(
-        given["python"],
-        given["program"],
-        given["command"],
-        given["spec"],
-        as_text(given["environment"]),
-        given["plan_timeout"],
+        params["python"],
+        params["program"],
+        params["command"],
+        params["spec"],
+        as_text(params["environment"]),
+        params["plan_timeout"],
         module.check_mode,
     )
 
@@ -98,18 +100,20 @@ def main() -> None:
         required_if=[("state", "started", ["python", "program", "spec"])],
         supports_check_mode=True,
     )
-    given = module.params
-    secrets.hide(module, given["environment"], os.environ)
-    job = HostJob(given["job_dir"])
+    params = module.params
+    secrets.hide(module, params["environment"], os.environ)
+    job = HostJob(params["job_dir"])
     try:
-        if given["state"] == "started":
+        if params["state"] == "started":
             result = start(module, job)
-        elif given["state"] == "polled":
-            result = job.poll(given["wait"])
+        elif params["state"] == "polled":
+            result = job.poll(params["wait"])
         else:
-            result = job.stop(given["wait"], module.check_mode, remove=given["state"] == "absent")
-    except HostJobError as problem:
-        module.fail_json(msg=str(problem), finished=True, log_path=str(job.log), **problem.result)
+            result = job.stop(params["wait"], module.check_mode, remove=params["state"] == "absent")
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), finished=True, log_path=str(job.log))
+    if result.pop("failed", False):
+        module.fail_json(log_path=str(job.log), **result)
     module.exit_json(log_path=str(job.log), **result)
 
 

@@ -7,16 +7,16 @@ DOCUMENTATION = r"""
 module: host_program
 short_description: Run one command of the host program in the ML environment
 description:
-  - Runs C(python program command), gives it O(spec) on standard input, and hands on what it reports.
-  - A failed command shows the end of its log in the message.
-  - In check mode the command runs with C(--check) and changes nothing; commands that only read do the same in both
-    modes. An environment that is not there yet is no failure then, for an earlier task would have made it.
+  - Runs C(python program command) with O(spec) on standard input, and returns what the command reports.
+  - When the command fails, the result has the end of its log.
+  - In check mode the command runs with C(--check) and changes nothing. Commands that only read do the same in both
+    modes. In check mode a missing environment is not a failure, because an earlier task would have made it.
 options:
   python: {description: Interpreter of the ML environment, type: path, required: true}
   program: {description: The host program's zip file, type: path, required: true}
   command: {description: Name of the command, type: str, required: true}
   spec: {description: Inputs of the command, type: dict, required: true}
-  environment: {description: Environment variables to add, type: dict, default: {}}
+  environment: {description: Process variables to add, type: dict, default: {}}
   timeout: {description: Seconds after which the command is ended, type: int, default: 3600}
 attributes:
   check_mode: {support: full, description: The command runs and changes nothing}
@@ -61,19 +61,19 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given = module.params
-    secrets.hide(module, given["environment"], os.environ)
-    absent = missing(given["python"], given["program"])
+    params = module.params
+    secrets.hide(module, params["environment"], os.environ)
+    command = params["command"]
+    absent = missing(params["python"], params["program"])
     if absent:
         if module.check_mode:
-            module.exit_json(changed=False, skipped=True, msg="{} would run: {}".format(given["command"], absent))
-        module.fail_json(msg="{}: {}".format(given["command"], absent))
-    line = command_line(given["python"], given["program"], given["command"], "-", module.check_mode)
-    variables = process_variables(given["program"], as_text(given["environment"]))
-    document, log = run_program(line, given["spec"], variables, given["timeout"])
+            module.exit_json(changed=False, skipped=True, msg=f"{command} would run: {absent.found}. {absent.remedy}")
+        module.fail_json(msg=f"{command}: {absent}")
+    line = command_line(params["python"], params["program"], command, "-", module.check_mode)
+    variables = process_variables(params["program"], as_text(params["environment"]))
+    document, log = run_program(line, params["spec"], variables, params["timeout"])
     if document.pop("failed", False):
-        message = "{}: {}".format(given["command"], document.pop("msg", "no message"))
-        module.fail_json(msg=message, stderr=log, **document)
+        module.fail_json(msg="{}: {}".format(command, document.pop("msg", "no message")), stderr=log, **document)
     module.exit_json(**document)
 
 

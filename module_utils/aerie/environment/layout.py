@@ -6,7 +6,6 @@ A folder there without a manifest was never finished.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import time
@@ -16,6 +15,7 @@ from typing import Iterator
 from ansible.module_utils.aerie.distributions import manifest
 from ansible.module_utils.aerie.environment.hold import HeldRefusal
 from ansible.module_utils.aerie.shared.durable import sync_folder
+from ansible.module_utils.aerie.shared.hold import hold_at_once
 
 
 class Layout:
@@ -58,11 +58,9 @@ class Layout:
         """Hold the folder for this run. Raises `HeldRefusal` while another run builds there."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / ".lock").open("w") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not hold_at_once(handle):
                 found = f"another run builds in {self.folder}"
-                raise HeldRefusal("build", found, "one run at a time", "wait for it to end") from None
+                raise HeldRefusal("build", found, "one run at a time", "wait for it to end")
             yield
 
     def new(self, lock_sha256: str) -> Path:

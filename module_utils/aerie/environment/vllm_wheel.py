@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from ansible.module_utils.aerie.environment import network, wheel_integrity
 from ansible.module_utils.aerie.environment.file_digest import file_digest
 from ansible.module_utils.aerie.environment.network import Network, NoSuchFileRefusal, WheelRefusal
 from ansible.module_utils.aerie.environment.wheel_name import Name, file_of, is_of, parse_name
+from ansible.module_utils.aerie.shared.hold import hold, hold_at_once
 
 INDEX = "https://wheels.vllm.ai"
 COMMIT, SHA256, VARIANT = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}"), re.compile(r"cu\d{3}|cpu")
@@ -191,7 +191,7 @@ def obtain(source: Source, folder: Path, version: str, variables: Mapping[str, s
     handle, scratch = tempfile.mkstemp(dir=str(folder), prefix=".wheel-")
     part = Path(scratch)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        hold(handle)
         _copy(net, address, part)
         digest = file_digest(part)
         if source.sha256 and digest != source.sha256:
@@ -225,11 +225,11 @@ def _wheels(source: Source, folder: Path) -> Iterator[Path]:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the files of killed downloads; a running download holds a lock on its file."""
+    """Remove the files of killed downloads; a running download has a hold on its file."""
     for path in folder.glob(".wheel-*"):
         with contextlib.suppress(OSError), path.open("rb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
+            if hold_at_once(stream):
+                path.unlink()
 
 
 def _copy(net: Network, address: str, part: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
@@ -13,6 +12,7 @@ from ansible.module_utils.aerie.environment.network import WheelRefusal
 from ansible.module_utils.aerie.environment.vllm_wheel import Source, pin_line
 from ansible.module_utils.aerie.environment.wheel_name import file_of, is_of, parse_name
 from ansible.module_utils.aerie.shared.durable import write_durably
+from ansible.module_utils.aerie.shared.hold import hold
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +69,7 @@ def settle(
     handle = os.open(str(path.parent), os.O_RDONLY)
     try:
         # Hosts of one run come here at the same time; the digest of the first holds for all.
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        hold(handle)
         meanwhile = read(path, source.distribution)
         if meanwhile:
             return _same(path, known.sha256, meanwhile)

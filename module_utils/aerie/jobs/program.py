@@ -9,6 +9,8 @@ import subprocess
 from pathlib import Path
 from typing import Any, Mapping
 
+from ansible.module_utils.aerie.shared.refusal import Refusal
+
 TAIL_CHARACTERS = 3000
 
 
@@ -25,17 +27,20 @@ def process_variables(program: str, added: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **added, "PYTHONPATH": program}
 
 
-def missing(python: str, program: str) -> str:
-    """What is not there of the two files that a run needs; empty when both are."""
+def missing(python: str, program: str) -> Refusal | None:
+    """Which of the two files that a run needs is not there; None when both are."""
     if Path(python).is_symlink() and not os.access(python, os.X_OK):
-        # Told apart from an absent one, because a user who may not reach it shall not build it again.
-        text = f"{python} leads to {os.readlink(python)}, which is gone or which user {os.geteuid()} cannot run"
-        return f"{text}: run as the user that provisioned it (ansible_become_user), or provision again"
+        # Not the same as an absent one: a user who cannot reach an environment must not build it again.
+        found = f"{python} leads to {os.readlink(python)}, which is gone or which user {os.geteuid()} cannot run"
+        remedy = "run as the user that provisioned it (ansible_become_user), or provision again"
+        return Refusal("environment", found, "", remedy)
     if not os.access(python, os.X_OK):
-        return f"{python} is not there or cannot be run: provision the environment first (--tags provision)"
+        found = f"{python} is not there or cannot be run"
+        return Refusal("environment", found, "", "provision the environment first (--tags provision)")
     if not Path(program).is_file():
-        return f"{program} is not there: the host program has not been copied (--tags extract does it)"
-    return ""
+        found = f"{program} is not there: the host program has not been copied"
+        return Refusal("host program", found, "", "copy it (--tags extract does)")
+    return None
 
 
 def tail(text: str) -> str:
@@ -45,7 +50,7 @@ def tail(text: str) -> str:
 
 
 def last_document(text: str) -> dict[str, Any] | None:
-    """The JSON object on the last line, which is how a run hands back its result; None when there is none."""
+    """The JSON object on the last line of a run's output, which is its result; None when there is none."""
     lines = text.strip().splitlines()
     try:
         document = json.loads(lines[-1]) if lines else None
@@ -55,25 +60,25 @@ def last_document(text: str) -> dict[str, Any] | None:
 
 
 def run_program(
-    line: list[str], spec: dict[str, Any], environment: dict[str, str], timeout: float
+    line: list[str], spec: dict[str, Any], variables: dict[str, str], timeout: float
 ) -> tuple[dict[str, Any], str]:
-    """Run the program with ``spec`` on its standard input; return its document and the tail of its log.
+    """Run the program with ``spec`` on its standard input; return its result and the end of its log.
 
-    The document of a run that gave none says so under ``msg``, with ``failed`` true.
+    A run that ends without a result gets one that says so under ``msg``, with ``failed`` true.
     """
     with subprocess.Popen(
         line,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment,
+        env=variables,
         cwd="/",
         start_new_session=True,
     ) as process:
         try:
             out, log = process.communicate(json.dumps(spec).encode(), timeout=timeout)
         except subprocess.TimeoutExpired:
-            # Its own session: everything it started goes with it, and nothing else.
+            # It has a session of its own: this ends everything that it started, and nothing else.
             os.killpg(process.pid, signal.SIGKILL)
             _, log = process.communicate()
             text = f"did not end within {timeout} seconds and was ended"

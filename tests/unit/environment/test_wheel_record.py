@@ -103,6 +103,6 @@ def test_from_the_first_download_to_a_changed_wheel_under_ansible(play: Play, tm
         (tmp_path / "env").unlink()
         second = play(**asked, trust_first_download=True)
         assert second.returncode == 2
-        assert "the file is another than the one that was recorded" in second.stdout
+        assert "the file has changed since its digest was recorded" in second.stdout
         assert not (tmp_path / "env").exists()
         assert digest in record.read_text()
