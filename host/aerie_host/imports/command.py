@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import aerie_host
-from aerie_host.report.outcome import JobError, Outcome
+from aerie_host.report.outcome import Outcome
 from aerie_host.shared.checks import Check, Checks
+from aerie_host.shared.refusal import Refusal
 
 if TYPE_CHECKING:
     from aerie_host.spec import Spec
@@ -91,7 +92,7 @@ def clean_environment() -> dict[str, str]:
 
 
 def ask(request: dict[str, Any], timeout: float) -> tuple[dict[str, Any], str]:
-    """Run the child with ``request``; return its document and all it wrote. Raises ``JobError`` when it gave none."""
+    """Run the child with ``request``; return its document and its output. ``Refusal`` when it gives no document."""
     root = str(Path(str(aerie_host.__file__)).parent.parent)
     read, write = os.pipe()
     with tempfile.TemporaryFile() as log:
@@ -116,7 +117,8 @@ def ask(request: dict[str, Any], timeout: float) -> tuple[dict[str, Any], str]:
             code = process.wait()
         written = _text(log)
     if not answer:
-        raise JobError(f"the clean interpreter ended with code {code} and gave no result; it wrote: {written[-2000:]}")
+        found = f"it ended with code {code} and gave no result; it wrote: {written[-2000:]}"
+        raise Refusal("clean interpreter", found, "a result")
     document: dict[str, Any] = json.loads(answer)
     return document, written
 
@@ -145,36 +147,39 @@ def bare_import() -> float:
         capture_output=True, env=clean_environment(), cwd="/", check=False,
     )  # fmt: skip
     if done.returncode:
-        raise JobError(f"a bare import of {GENERATOR} failed: {done.stderr.decode(errors='replace')[-2000:]}")
+        raise Refusal("bare import", f"{GENERATOR} failed: {done.stderr.decode(errors='replace')[-2000:]}")
     return round(time.monotonic() - started, 3)
 
 
 def judge(document: dict[str, Any], owners: dict[str, Any], checks: Checks) -> None:
     """Turn the child's document into checks; ``owners`` names the patch that promises a symbol."""
     # Misfits first: a broken torchvision fails nearly every import, and is what has to be mended.
-    for one in document["checks"]:
-        if one["error"]:
-            checks.add(one["name"], "fail", one["error"], "a check that ends", _remedy(one["name"]), *_where(one))
+    for answer in document["checks"]:
+        if answer["error"]:
+            _add_failure(checks, str(answer["name"]), answer, "a check that ends", _remedy(answer["name"]))
         else:
-            checks.append(Check(**{**one["value"], "seconds": one["seconds"]}))
-    broken = [one for one in document["common"] if one["error"]]
-    for one in broken:
-        checks.add(f"import {one['name']}", "fail", one["error"], "an import", _remedy(one["name"]), *_where(one))
-    for one in document["symbols"]:
-        name, owner = str(one["name"]), owners.get(str(one["name"]))
-        ok = not one["error"]
-        remedy = f"patch {owner} promises it: apply the series (tag patch)" if owner else _remedy(name)
-        checks.require(
-            f"import {name}", ok, one["value"] if ok else one["error"], "a name that can be imported",
-            "" if ok else remedy, *_where(one), seconds=one["seconds"],
-        )  # fmt: skip
+            checks.append(Check(**{**answer["value"], "seconds": answer["seconds"]}))
+    for answer in document["common"]:
+        if answer["error"]:
+            _add_failure(checks, f"import {answer['name']}", answer, "an import", _remedy(answer["name"]))
+    for answer in document["symbols"]:
+        symbol = str(answer["name"])
+        if answer["error"]:
+            owner = owners.get(symbol)
+            remedy = f"patch {owner} promises it: apply the series (tag patch)" if owner else _remedy(symbol)
+            _add_failure(checks, f"import {symbol}", answer, "a name that can be imported", remedy)
+        else:
+            found, seconds = answer["value"], answer["seconds"]
+            checks.add(f"import {symbol}", "pass", found, "a name that can be imported", seconds=seconds)
 
 
-def _where(one: dict[str, Any]) -> tuple[str | None, int | None]:
-    file = str(one.get("file") or "")
+def _add_failure(checks: Checks, name: str, answer: dict[str, Any], wanted: str, remedy: str) -> None:
+    """Add the failed check for an answer that is an error, with its place in the source."""
+    file = str(answer.get("file") or "")
     if "site-packages/" in file:
         file = file.split("site-packages/", 1)[1]
-    return (file or None), (int(one["line"]) or None) if one.get("line") else None
+    line = int(answer["line"]) if answer.get("line") else None
+    checks.add(name, "fail", answer["error"], wanted, remedy, file or None, line, answer.get("seconds"))
 
 
 def _remedy(name: str) -> str:

@@ -113,7 +113,7 @@ def describe(error: BaseException) -> dict[str, Any]:
     """An exception as text, with the deepest place in Python source that it passed."""
     text = str(error).strip() or repr(error)
     frames = traceback.extract_tb(error.__traceback__)
-    place = [one for one in frames if not one.filename.startswith("<frozen")]
+    place = [frame for frame in frames if not frame.filename.startswith("<frozen")]
     return {
         "error": f"{type(error).__name__}: {text[:1500]}",
         "file": place[-1].filename if place else "",

@@ -9,14 +9,14 @@ from typing import Literal
 from aerie_host.truth.checkpoints import END_OF_SEQUENCE, LAYERS, VOCABULARY
 from aerie_host.truth.names import NAMES
 
-# How a case is asked: in one call of ``generate``; in a call for each sequence; streamed to files, as an extraction
-# does. Before the ones "after", a call of the same kind is broken off half-way.
+# How a case is run: in one call of ``generate``; in a call for each sequence; streamed to files, as an extraction does.
+# Before a case "after", a call of the same kind is broken off half-way.
 Way = Literal["call", "alone", "files", "call after", "files after"]
 
 
 @dataclass(frozen=True)
 class Case:
-    """Token ids of sequences, and how they are asked for."""
+    """Token ids of sequences, and the way in which they are run."""
 
     key: str
     sequences: list[list[int]]
@@ -24,18 +24,18 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What a report calls it."""
+        """Its name in a report."""
         return NAMES[self.key]
 
 
 def layer_ids(seed: int) -> list[int]:
-    """Layers to ask for: out of order, one twice, the first and the last among them. A set of them would lose that."""
+    """Layers to capture: out of order, one twice, the first and the last among them, which a set would lose."""
     draw = random.Random(seed)  # noqa: S311 - test data, not a secret
     twice = draw.randrange(1, LAYERS - 1)
     while True:
-        asked = draw.sample([0, LAYERS - 1, twice, twice], 4)
-        if asked != sorted(asked):
-            return asked
+        layers = draw.sample([0, LAYERS - 1, twice, twice], 4)
+        if layers != sorted(layers):
+            return layers
 
 
 def _tokens(draw: random.Random, count: int) -> list[int]:
@@ -43,7 +43,7 @@ def _tokens(draw: random.Random, count: int) -> list[int]:
 
 
 def cases(seed: int, max_length: int, concurrent: int, block: int, budget: int) -> list[Case]:
-    """Return the cases in the order in which one generator is to be asked for them.
+    """Return the cases in the order in which one generator runs them.
 
     Args:
         seed: draws lengths, prefixes and tokens; the same seed gives the same cases.
@@ -62,24 +62,24 @@ def cases(seed: int, max_length: int, concurrent: int, block: int, budget: int) 
     # The end-of-sequence token inside a prompt must not end it.
     ending = [*_tokens(draw, 20), END_OF_SEQUENCE, *_tokens(draw, 20)]
     mixed = [*shared, twice, ending, [7], list(twice), *_varied(draw, max_length)]
-    # A sequence that gets the rows of another shows in its shape, unless both are as long.
+    # The shape betrays a sequence that gets the rows of another, unless both have the same length.
     length = draw.randrange(2, 3 * block)
     order = [_tokens(draw, length) for _ in range(12)]
     many = [_tokens(draw, draw.randrange(1, 49)) for _ in range(concurrent + 5)]
     long = [_tokens(draw, max_length) for _ in range(budget // max_length + 2)]
-    one = [_tokens(draw, 97)]
+    single = [_tokens(draw, 97)]
     over_budget = [*long, *many[:3]]
     short = [[5, 6, 7]]
     return [
-        Case("one", one),
+        Case("one", single),
         Case("mixed", mixed),
         Case("again", mixed),
         Case("order", order),
         Case("many", many),
         Case("budget", over_budget),
         Case("short", short),
-        Case("files", [*one, *mixed, *mixed, *order, *many, *over_budget, *short], "files"),
-        Case("failed", [*one, *shared[:3]], "call after"),
+        Case("files", [*single, *mixed, *mixed, *order, *many, *over_budget, *short], "files"),
+        Case("failed", [*single, *shared[:3]], "call after"),
         Case("alone", mixed[:9], "alone"),
         Case("files_failed", mixed[:9], "files after"),
     ]

@@ -1,7 +1,7 @@
 """Tiny random checkpoints, one for each architecture family that extraction is used on.
 
-The weights are drawn wide enough that every decoder layer changes its input by far more than rounding does:
-otherwise a layer could be taken for its neighbour and no comparison would notice.
+The weights are drawn so wide that every decoder layer changes its input by far more than rounding does. Otherwise no
+comparison would notice that a layer was taken for its neighbour.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _gemma3() -> Any:
     )  # fmt: skip
 
 
-# What each architecture is called in the inventory, and the configuration of its decoder.
+# The name of each architecture in the inventory, and the configuration of its decoder.
 ARCHITECTURES = {
     "llama": _llama,
     "qwen3": _qwen3,

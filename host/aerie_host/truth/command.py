@@ -1,7 +1,8 @@
-"""The command ``truth``: run the battery for each architecture asked for, and turn its report into checks."""
+"""The command ``truth``: run the battery for each architecture, and keep the proof when every check passes."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -13,58 +14,82 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aerie_host.report.outcome import Outcome, UsageError
+from aerie_host.report.outcome import Outcome
 from aerie_host.shared.checks import Checks
 from aerie_host.shared.durable import write_json
+from aerie_host.shared.refusal import UsageRefusal
+from aerie_host.truth.checks import REMEDY, add_checks
 from aerie_host.truth.names import ARCHITECTURES, ASKED_FOR, CALLS, NAMES
 
 if TYPE_CHECKING:
     from aerie_host.spec import Spec
 
 SEED = 20_000
-REMEDY = "do not extract with this stack; docs/verification.md says how to narrow it down"
 CACHES = ("ample", "small")
-# Neighbouring layers must differ by this many times what rounding explains, or a mix-up would not be seen.
-SEPARATION = 2.0
 LOG_LINES = 15
 _FRAME = re.compile(r'File "(.*)", line (\d+), in (\S+)$')
 
 
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What the specification asks for: one engine for each architecture, size and cache."""
+
+    architectures: list[str]
+    tensor_parallel_sizes: list[int]
+    caches: list[str]
+    cases: list[str]
+    seed: int
+    device: str
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """The jobs of ``engine``; a small cache is tried once, with the first architecture and size."""
+        common = {"seed": self.seed, "cases": self.cases, "device": self.device}
+        jobs = [
+            {"architecture": name, "tensor_parallel_size": size, "small": False, **common}
+            for name in self.architectures
+            for size in self.tensor_parallel_sizes
+            if "ample" in self.caches
+        ]
+        if "small" in self.caches:
+            first = {"architecture": self.architectures[0], "tensor_parallel_size": self.tensor_parallel_sizes[0]}
+            jobs.append({**first, "small": True, **common})
+        return jobs
+
+
+def _read_request(spec: Spec) -> Request:
+    """The request; ``UsageRefusal`` when it names nothing, or what is not known."""
+    request = Request(
+        architectures=spec.strings("architectures"),
+        tensor_parallel_sizes=spec.numbers("tensor_parallel_sizes", [1]),
+        caches=spec.strings("caches", list(CACHES)),
+        cases=spec.strings("cases", []),
+        seed=spec.number("seed", SEED),
+        device=spec.choice("device", ("cpu", "cuda"), "cpu"),
+    )
+    if not request.architectures:
+        raise UsageRefusal("truth", "no architecture is named", f"some of {', '.join(ARCHITECTURES)}")
+    if not request.caches or not request.tensor_parallel_sizes:
+        raise UsageRefusal("truth", "caches or tensor_parallel_sizes is empty", "at least one value in each")
+    for name, values, known in (
+        ("architectures", request.architectures, ARCHITECTURES),
+        ("caches", request.caches, CACHES),
+        ("cases", request.cases, (*NAMES, *CALLS)),
+    ):
+        unknown = sorted(set(values) - set(known))
+        if unknown:
+            raise UsageRefusal("truth", f"unknown {name}: {', '.join(unknown)}", f"some of {', '.join(known)}")
+    return request
+
+
 def run(spec: Spec, check: bool) -> Outcome:
     """Prove that captured states are the model's, for any batch; with ``check`` a new proof is not kept."""
-    architectures = spec.strings("architectures")
-    tensor_parallel_sizes = spec.numbers("tensor_parallel_sizes", [1])
-    caches = spec.strings("caches", list(CACHES))
-    cases = spec.strings("cases", [])
-    seed = spec.number("seed", SEED)
-    device = spec.choice("device", ("cpu", "cuda"), "cpu")
+    request = _read_request(spec)
     timeout = spec.number("timeout", 1800)
     proofs = Path(spec.text("proofs"))
     identity = spec.mapping("identity")
     again = spec.flag("again", False)
     spec.finish()
-    if not architectures:
-        raise UsageError("truth: no architecture is named")
-    if not caches or not tensor_parallel_sizes:
-        raise UsageError("truth: caches and tensor_parallel_sizes name no run")
-    for what, given, known in (
-        ("architectures", architectures, ARCHITECTURES),
-        ("caches", caches, CACHES),
-        ("cases", cases, (*NAMES, *CALLS)),
-    ):
-        unknown = sorted(set(given) - set(known))
-        if unknown:
-            raise UsageError(f"truth: {', '.join(unknown)}: known {what} are {', '.join(known)}")
-    drawn = {"seed": seed, "cases": cases, "device": device}
-    jobs = [
-        {"architecture": name, "tensor_parallel_size": size, "small": False, **drawn}
-        for name in architectures
-        for size in tensor_parallel_sizes
-        if "ample" in caches
-    ]
-    if "small" in caches:
-        first = {"architecture": architectures[0], "tensor_parallel_size": tensor_parallel_sizes[0]}
-        jobs.append({**first, "small": True, **drawn})
+    jobs = request.jobs()
     subject = {
         "identity": identity,
         "program": program_digest(),
@@ -73,7 +98,7 @@ def run(spec: Spec, check: bool) -> Outcome:
     }
     proof = proofs / f"{hashlib.sha256(json.dumps(subject, sort_keys=True).encode()).hexdigest()[:16]}.json"
     if proof.exists() and not again:
-        return _kept(proof)
+        return _earlier_outcome(proof)
     outcome = _prove(jobs, timeout)
     if not outcome.failed and not check:
         proofs.mkdir(parents=True, exist_ok=True)
@@ -91,10 +116,10 @@ def program_digest() -> str:
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
 
 
-def _kept(proof: Path) -> Outcome:
+def _earlier_outcome(proof: Path) -> Outcome:
     """The checks of an earlier run over the same lock, series, program and settings.
 
-    The proof says nothing of the bytes on disk; that they are still those of lock and series is the audit's to say.
+    The proof says nothing about the files on disk: the audit checks that they are still those of lock and series.
     """
     document = json.loads(proof.read_text(encoding="utf-8"))
     checks = Checks()
@@ -113,8 +138,8 @@ def _prove(jobs: list[dict[str, Any]], timeout: int) -> Outcome:
         size = job["tensor_parallel_size"]
         label = f"{job['architecture']}{f', tensor parallel {size}' if size > 1 else ''}"
         label += ", small cache" if job["small"] else ""
-        # Who reads of a failure has to know how to see it again.
-        remedy = f"{REMEDY}; the same cases again: truth_seed={job['seed']}"
+        # Whoever reads about a failure must be able to repeat it.
+        remedy = f"{REMEDY}; repeat the same cases with truth_seed={job['seed']}"
         if report is None:
             checks.add(f"{label}: runs", "fail", failure, "a report", remedy)
             continue
@@ -160,62 +185,14 @@ def run_engine(job: dict[str, Any], timeout: float) -> tuple[int, str]:
 
 
 def _cause(log: str) -> str:
-    """The line of a log that names the error: the first exception of the program, else its last line; and the case."""
+    """The case at which an engine gave up, and the line of its log that names the error, or else the last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    asked = [line.removeprefix(ASKED_FOR) for line in lines if line.startswith(ASKED_FOR)]
-    named = [line for line in lines if "Error: " in line or line.endswith("Error")]
+    cases = [line.removeprefix(ASKED_FOR) for line in lines if line.startswith(ASKED_FOR)]
+    named = [line for line in lines if "Error: " in line or "Refusal: " in line or line.endswith("Error")]
     own = [line for line in named if not line.startswith("(")]
     cause = (own or named or lines or ["it ended without a word"])[-1]
     if cause in named and cause.endswith("Error"):
-        # An error that says nothing is known by its place: the frame above it in the trace.
+        # An error without a message is named by its place: the frame above it in the trace.
         frames = list(filter(None, map(_FRAME.match, lines[: len(lines) - lines[::-1].index(cause)])))
         cause += f" in {frames[-1][3]}, {Path(frames[-1][1]).name} line {frames[-1][2]}" if frames else ""
-    return f"asked for '{asked[-1]}': {cause[:500]}" if asked else cause[:500]
-
-
-def add_checks(checks: Checks, label: str, report: dict[str, Any], remedy: str = REMEDY) -> None:
-    """Add what one battery's report proves or refutes."""
-    for batch in report["batches"]:
-        findings = batch["findings"]
-        more = f"; and {len(findings) - 3} more" if len(findings) > 3 else ""
-        checks.require(
-            f"{label}: {batch['name']}",
-            not findings and batch["rows"] > 0,
-            "; ".join(findings[:3]) + more or f"{batch['rows']} rows, largest difference {batch['largest']:.2%}",
-            "every row is the row of Transformers in float32, within rounding",
-            remedy,
-        )
-    if "separation" in report:
-        largest = max(report["bounds"])
-        checks.require(
-            f"{label}: the check can tell layers apart",
-            report["separation"] > SEPARATION * largest,
-            f"neighbouring layers differ by {report['separation']:.1%}, rounding explains {largest:.1%}",
-            f"at least {SEPARATION:g} times as much",
-            "the checkpoint of this check is at fault, not the stack",
-        )
-    if "refusals" in report:
-        checks.require(
-            f"{label}: bad calls are refused",
-            not report["refusals"],
-            "; ".join(report["refusals"]) or "each refused",
-            "an empty batch or sequence and token ids outside the vocabulary raise ValueError",
-            remedy,
-        )
-    if "truncated_to" in report:
-        checks.require(
-            f"{label}: a sequence over the maximum",
-            report["truncated_to"] == report["max_length"],
-            f"{report['truncated_to']} tokens",
-            f"cut to {report['max_length']}, and input_ids say so",
-            remedy,
-        )
-    if report["small_cache"]:
-        counts = report["scheduler"]
-        checks.require(
-            f"{label}: prefills were split and pre-empted",
-            counts["split"] > 0 and counts["preempted"] > 0,
-            f"{counts['split']} pieces of prefills, {counts['preempted']} pre-emptions in {counts['steps']} steps",
-            "at least one of each",
-            "the battery is at fault: its step or cache is too large to force them",
-        )
+    return f"asked for '{cases[-1]}': {cause[:500]}" if cases else cause[:500]

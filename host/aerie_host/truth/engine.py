@@ -1,6 +1,6 @@
-"""Run one architecture's battery through the real generator; started as a process of its own.
+"""Run one architecture's battery through the generator that an extraction builds, in a process of its own.
 
-An engine that is done does not give back all it took; the next architecture gets a fresh process.
+An engine that has ended keeps some memory, so the next architecture gets a fresh process.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ LIMITS = EngineLimits(MAX_LENGTH, step=8192, sequences=128)
 SMALL_LIMITS = EngineLimits(MAX_LENGTH, step=192, sequences=128, piece=64, cache=512)
 
 
-class Asked(NamedTuple):
-    """A case with what came back: per sequence and layer asked a tensor, and what else was wrong."""
+class Captured(NamedTuple):
+    """A case with its result: for each sequence one tensor per layer, and what else was wrong."""
 
     case: Case
     states: list[list[torch.Tensor]]
-    wrong: list[str]
+    findings: list[str]
 
 
 class BrokenOffError(Exception):
@@ -46,7 +46,7 @@ class BrokenOffError(Exception):
 
 
 class Watch:
-    """Stands before the scheduler: counts what it does, and breaks a call off when told to."""
+    """Wraps the scheduler: counts its steps, and breaks a call off on request."""
 
     def __init__(self, generator: Any) -> None:
         self.counts = {"steps": 0, "split": 0, "preempted": 0}
@@ -69,16 +69,16 @@ class Watch:
         return output
 
     def broken_off(self, call: Any) -> list[str]:
-        """Make a call that ends in its second step; say so when it does not."""
+        """Make a call that is broken off in its second step; a finding when it has none."""
         self._break_in = 2
         with contextlib.suppress(BrokenOffError):
             call()
-        left, self._break_in = self._break_in, 0
-        return ["the call that was to be broken off had no second step"] if left else []
+        steps_missing, self._break_in = self._break_in, 0
+        return ["the call that was to be broken off had no second step"] if steps_missing else []
 
 
 class Battery:
-    """A generator, and the ways to ask it."""
+    """A generator, and the ways to run a case through it."""
 
     def __init__(self, generator: Any, layers: list[int], folder: Path) -> None:
         self.generator = generator
@@ -86,34 +86,34 @@ class Battery:
         self._layers = layers
         self._folder = folder
 
-    def ask(self, case: Case, large: list[list[int]]) -> Asked:
-        """Ask for a case; ``large`` takes more than one step and is for calls that are to be broken off."""
+    def capture(self, case: Case, large: list[list[int]]) -> Captured:
+        """Run a case; ``large`` takes more than one step and is for calls that are to be broken off."""
         kind, _, after = case.way.partition(" ")
-        ask = {"call": self._call, "alone": self._alone, "files": self._files}[kind]
-        broken = self.watch.broken_off(lambda: ask(large, "broken")) if after else []
-        states, wrong = ask(case.sequences, case.key)
-        return Asked(case, states, broken + wrong)
+        run_way = {"call": self._call, "alone": self._alone, "files": self._files}[kind]
+        broken = self.watch.broken_off(lambda: run_way(large, "broken")) if after else []
+        states, findings = run_way(case.sequences, case.key)
+        return Captured(case, states, broken + findings)
 
     def _call(self, sequences: list[list[int]], _name: str) -> tuple[list[list[torch.Tensor]], list[str]]:
         results = self.generator.generate([list(sequence) for sequence in sequences])
-        wrong = []
+        findings = []
         for index, (result, sequence) in enumerate(zip(results, sequences, strict=False)):
             got = result["input_ids"].tolist()
             if got == sequence[: len(got)] != sequence:
-                wrong.append(f"result {index} holds {len(got)} of {len(sequence)} token ids")
+                findings.append(f"result {index} holds {len(got)} of {len(sequence)} token ids")
             elif got != sequence:
-                wrong.append(f"result {index} holds the token ids of another sequence")
-        return [result["hidden_states"] for result in results], wrong
+                findings.append(f"result {index} holds the token ids of another sequence")
+        return [result["hidden_states"] for result in results], findings
 
     def _alone(self, sequences: list[list[int]], name: str) -> tuple[list[list[torch.Tensor]], list[str]]:
         answers = [self._call([sequence], name) for sequence in sequences]
-        return [states[0] for states, _ in answers], [finding for _, wrong in answers for finding in wrong]
+        return [states[0] for states, _ in answers], [finding for _, findings in answers for finding in findings]
 
     def _files(self, sequences: list[list[int]], name: str) -> tuple[list[list[torch.Tensor]], list[str]]:
         return through_files(self.generator, sequences, self._layers, self._folder / name)
 
     def refusals(self) -> list[str]:
-        """Calls that must fail, and must leave the engine fit for the next call."""
+        """Make calls that must fail and leave the engine fit for the next; a finding for each that does not fail."""
         findings = []
         for name, sequences in (
             ("an empty batch", []),
@@ -133,8 +133,8 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     """Build the checkpoint, run the battery, and return findings and figures as plain data.
 
     Args:
-        job: architecture, seed, tensor_parallel_size, small (step and cache), device, and cases: keys of those to ask
-            for, all that are meant for the job when empty.
+        job: architecture, seed, tensor_parallel_size, small (step and cache), device, and cases: the keys of those to
+            run; when empty, of all that are meant for the job.
     """
     started = time.monotonic()
     if job["device"] == "cpu" and job["tensor_parallel_size"] > 1:
@@ -156,46 +156,46 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         ready = time.monotonic()
         report: dict[str, Any] = {key: job[key] for key in ("architecture", "seed", "tensor_parallel_size")}
         report |= {"small_cache": job["small"], "layer_ids": layers, "max_length": MAX_LENGTH}
-        asked = _ask_all(battery, job["seed"], keys, report)
-        captured = time.monotonic()
-        report["batches"] = _compare_all(asked, decoder, job["device"], layers, report)
+        captured = _capture_all(battery, job["seed"], keys, report)
+        captured_at = time.monotonic()
+        report["batches"] = _compare_all(captured, decoder, job["device"], layers, report)
         report["scheduler"] = battery.watch.counts
         report["seconds"] = {
             "start": ready - started,
-            "capture": captured - ready,
-            "reference": time.monotonic() - captured,
+            "capture": captured_at - ready,
+            "reference": time.monotonic() - captured_at,
         }
         return report
 
 
-def _ask_all(battery: Battery, seed: int, keys: list[str], report: dict[str, Any]) -> list[Asked]:
+def _capture_all(battery: Battery, seed: int, keys: list[str], report: dict[str, Any]) -> list[Captured]:
     scheduler = battery.generator.vllm_config.scheduler_config
     plan = cases(seed, MAX_LENGTH, scheduler.max_num_seqs, BLOCK, min(scheduler.max_num_batched_tokens, 8192))
     large = next(case.sequences for case in plan if case.key == "budget")
-    asked = []
+    captured = []
     for case in plan:
         if case.key == "failed" and "bad_calls" in keys:
             print(f"{ASKED_FOR}calls that must be refused", flush=True)
             report["refusals"] = battery.refusals()
         if case.key in keys:
             print(f"{ASKED_FOR}{case.name}", flush=True)
-            asked.append(battery.ask(case, large))
+            captured.append(battery.capture(case, large))
     if "over" in keys:
         print(f"{ASKED_FOR}a sequence over the maximum", flush=True)
         report["truncated_to"] = len(battery.generator.generate([[5] * (MAX_LENGTH + 10)])[0]["input_ids"])
     print(f"{ASKED_FOR}a comparison with Transformers", flush=True)
-    return asked
+    return captured
 
 
 def _compare_all(
-    asked: list[Asked], decoder: Path, device: str, layers: list[int], report: dict[str, Any]
+    captured: list[Captured], decoder: Path, device: str, layers: list[int], report: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Hold the cases against float32 forwards; add bounds, separation and distances to the report."""
+    """Compare the cases with float32 forwards; add bounds, separation and distances to the report."""
     float32 = ReferenceModel(decoder, torch.float32, device, updates=True)
     bfloat16 = ReferenceModel(decoder, torch.bfloat16, device)
     exact: dict[tuple[int, ...], Forward] = {}
     rounding = Rounding()
-    for sequence in (sequence for one in asked for sequence in one.case.sequences):
+    for sequence in (sequence for result in captured for sequence in result.case.sequences):
         if tuple(sequence) not in exact:
             exact[tuple(sequence)] = float32.forward(sequence)
             rounding.add(bfloat16.forward(sequence), exact[tuple(sequence)])
@@ -204,8 +204,8 @@ def _compare_all(
         report["separation"] = separation(list(exact.values()))
     batches = []
     worst: dict[int, float] = {}
-    for case, states, wrong in asked:
-        result: Comparison = compare(states, [exact[tuple(one)] for one in case.sequences], layers, rounding)
+    for case, states, findings in captured:
+        result: Comparison = compare(states, [exact[tuple(sequence)] for sequence in case.sequences], layers, rounding)
         for layer, largest in result.layers.items():
             worst[layer] = max(worst.get(layer, 0.0), largest)
         batches.append(
@@ -216,7 +216,7 @@ def _compare_all(
                 "rows": result.rows,
                 "largest": result.largest,
                 "share_of_bound": result.share,
-                "findings": wrong + result.findings,
+                "findings": findings + result.findings,
             }
         )
     report["layers"] = [

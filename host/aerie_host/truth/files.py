@@ -22,7 +22,7 @@ WRITERS = 2
 def through_files(
     generator: Any, sequences: list[list[int]], layers: list[int], path: Path
 ) -> tuple[list[list[torch.Tensor]], list[str]]:
-    """Per sequence and layer asked, the states ``[seq, hidden]`` that its file holds; and what is wrong with files."""
+    """For each sequence the states ``[seq, hidden]`` in its file, one per layer; and what is wrong with files."""
     folder = Folder(path)
     folder.create()
     samples = [Sample(index, index + 1, "", ids, [1] * len(ids)) for index, ids in enumerate(sequences)]

