@@ -7,15 +7,15 @@ DOCUMENTATION = r"""
 module: kept_environment
 short_description: Go back to a Python environment that was kept beside the current one
 description:
-  - M(uv_environment) keeps earlier environments in C(<path>.d). This points O(path) at one of them, in one step, after
-    it was found to be what its own lock says, and looks again afterwards.
-  - The environment that was left stays where it is, and is newer; naming it goes forward again.
+  - M(uv_environment) keeps earlier environments in C(<path>.d). This module verifies one of them against its own lock,
+    points O(path) at it in one step, and verifies it again.
+  - The environment that was in use stays. Going back to it by its name goes forward again.
 options:
-  path: {description: Where the environment is seen, type: path, required: true}
+  path: {description: The link to the environment, type: path, required: true}
   name: {description: Name of a folder in C(<path>.d); empty means the one before the current, type: str, default: ''}
   vllm_distribution: {description: Name of the distribution that brings vLLM, type: str, default: vllm}
 attributes:
-  check_mode: {support: full, description: Says which one it would be}
+  check_mode: {support: full, description: Says which environment it would be}
   diff_mode: {support: full, description: 'Distributions before and after, one a line'}
 author: [Aerie contributors]
 """
@@ -28,7 +28,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 environment: {description: The environment that O(path) leads to, type: str, returned: success}
-aerie: {description: Section C(environment) of the report, type: dict, returned: always}
+aerie: {description: Section C(provision) of the report, type: dict, returned: always}
 """
 
 from pathlib import Path

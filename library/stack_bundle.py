@@ -5,11 +5,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: stack_bundle
-short_description: Everything that a host without a network needs for a stack
+short_description: Make the bundle of a stack for hosts without a network
 description:
-  - Downloads the wheels that the lock wants for one Python and one kind of machine, by hash, and puts uv and, where
-    named, a model beside them. C(manifest.json) with the sha256 of each file is written last.
-  - A bundle that is whole and made from the same lock is left as it is, without asking the network.
+  - Downloads the wheels of the lock for one Python and one kind of machine, by hash. Adds uv and, where O(model) is
+    set, a model. Writes C(manifest.json) with the sha256 of each file last.
+  - A bundle that is complete and made from the same lock is left as it is, without using the network.
   - Runs on the controller (connection local), whose Python must have pip.
 options:
   path: {description: Folder of the bundle, type: path, required: true}

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Have a locked Python environment on the target."""
+"""Provide the locked Python environment on the target."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: uv_environment
-short_description: A Python environment that is exactly what a lock says
+short_description: Provide a Python environment that is exactly what a lock says
 description:
-  - Compares what is installed with the lock, by version, by the RECORD that each installation left, and by the digests
-    that the lock admits.
-  - On any difference uv builds a new environment beside the old one, hashes required and wheels only. It is verified
-    against the lock and swapped in; O(path) is a link to it. A build that fails or is interrupted leaves the
-    environment as it was.
+  - Compares what is installed with the lock, by version, by the RECORD of each distribution, and by the digests in the
+    lock.
+  - On any difference uv builds a new environment beside the old one, from wheels alone and with hashes required. The
+    new environment is verified against the lock, and the link at O(path) is then pointed at it. A build that fails or
+    is interrupted leaves the environment as it was.
   - An action plugin of the same name reads the lock on the controller and brings the controller's uv to the target.
 options:
   path:
-    description: Where the environment shall be seen; the environments themselves lie in C(<path>.d).
+    description: The link to the environment; the environments themselves are in C(<path>.d).
     type: path
     required: true
   lock: {description: Path of the lock on the controller, type: path, required: true}
@@ -30,17 +30,17 @@ options:
   source:
     description:
       - C(lock) builds; C(bundle) builds from O(bundle) without a network; C(existing) installs nothing and verifies
-        what stands at O(path).
+        what is at O(path).
     type: str
     choices: [lock, bundle, existing]
     default: lock
   bundle: {description: Folder of the target that C(playbooks/bundle.yml) made, type: path, default: ''}
-  replace: {description: Move aside what stands at O(path) and is not ours, type: bool, default: false}
+  replace: {description: Move aside something at O(path) that is not ours, type: bool, default: false}
   keep: {description: How many earlier environments to keep, type: int, default: 2}
-  may_move: {description: Whether a renewed lock may move torch and other core parts, type: bool, default: false}
+  may_move: {description: Whether a renewed lock may move core distributions (torch), type: bool, default: false}
   environment: {description: 'Variables for uv: mirror, proxy, certificates, cache', type: dict, default: {}}
   vllm_distribution: {description: Name of the distribution that brings vLLM, type: str, default: vllm}
-  allowed: {description: Distributions that may be there without being locked, type: list, elements: str, default: []}
+  allowed: {description: Distributions that may be installed without a pin, type: list, elements: str, default: []}
   wheel:
     description: Where vLLM comes from when it is not in the lock (docs/stacks.md); its digest is in O(wheel_record).
     type: dict
@@ -60,7 +60,7 @@ author: [Aerie contributors]
 """
 
 EXAMPLES = r"""
-- name: Have the environment
+- name: Provide the environment
   uv_environment:
     path: /root/ml-env
     lock: /srv/aerie/stacks/vllm-0.16-cuda.lock
@@ -73,7 +73,7 @@ RETURN = r"""
 environment: {description: The environment that O(path) leads to, type: str, returned: success}
 python: {description: Its interpreter, type: str, returned: success}
 moves: {description: 'Distributions added, removed and changed', type: dict, returned: success}
-aerie: {description: Section C(environment) of the report, type: dict, returned: always}
+aerie: {description: Section C(provision) of the report, type: dict, returned: always}
 """
 
 import os
@@ -106,19 +106,19 @@ def refuse(module: AnsibleModule, *problems: Check) -> None:
 
 
 def uv_in_place(module: AnsibleModule) -> str:
-    """The uv to use; ends the module asking for an upload where the controller's is not there yet."""
-    given = module.params
-    if given["uv"]:
-        return str(given["uv"])
-    target = Path(given["home"]) / "bin" / "uv"
-    if given["source"] == "existing":
+    """The uv to use. Ends the module with `needs_uv` where the controller's uv must be uploaded first."""
+    params = module.params
+    if params["uv"]:
+        return str(params["uv"])
+    target = Path(params["home"]) / "bin" / "uv"
+    if params["source"] == "existing":
         return ""  # nothing is installed
-    if given["source"] == "bundle":
-        return str(target)  # comes from the bundle, when something is built and the bundle was found whole
-    if file_digest(target) != given["uv_sha256"] and not module.check_mode:
-        if not given["uv_upload"]:
+    if params["source"] == "bundle":
+        return str(target)  # installed from the bundle when an environment is built
+    if file_digest(target) != params["uv_sha256"] and not module.check_mode:
+        if not params["uv_upload"]:
             module.exit_json(changed=False, needs_uv=True)
-        uv.install(Path(given["uv_upload"]), target)
+        uv.install(Path(params["uv_upload"]), target)
     return str(target)
 
 
@@ -132,7 +132,7 @@ def bundle_of(module: AnsibleModule) -> Path | None:
 
 
 def adopt(module: AnsibleModule, demand: Demand) -> None:
-    """Verify what stands at the path and install nothing."""
+    """Verify what is at the path, and install nothing."""
     checks, data = adopted.judge(demand)
     found, python = data.get("environment", ""), str(demand.path / "bin" / "python")
     finish(module, SECTION, checks, False, data, environment=found, python=python)

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Have vLLM's wheel on the target and tell its digest."""
+"""Download vLLM's wheel to the target and return its digest."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: vllm_wheel
-short_description: Download the vLLM wheel of a commit and tell its digest
+short_description: Download the vLLM wheel of a commit and return its digest
 description:
-  - Looks a commit up in an index that has a folder for each, downloads the one wheel that fits, and checks that every
-    file in it is as its RECORD says, that it is of that commit, and that its operators want the stack's CUDA.
-    Obeys the variables that uv obeys - proxy, certificates, timeout, offline.
+  - Looks a commit up in an index that has a folder for each commit, and downloads the one wheel that fits. Checks that
+    every file in it has its digest in RECORD, that the wheel is of that commit, and that its operators need the stack's
+    CUDA. Obeys the variables that uv obeys - proxy, certificates, timeout, offline.
   - The action plugin of M(uv_environment) calls it where no digest is recorded yet.
 options:
   source: {description: 'Channel, index, commit and variant (docs/stacks.md)', type: dict, required: true}
-  home: {description: 'Folder of the target; the wheel comes into C(wheels) there', type: path, required: true}
+  home: {description: 'Folder of the target; the wheel goes into C(wheels) there', type: path, required: true}
   environment: {description: 'Variables: proxy, certificates, timeout', type: dict, default: {}}
 attributes:
   check_mode: {support: none, description: The digest is not known before the download}
@@ -22,7 +22,7 @@ author: [Aerie contributors]
 """
 
 EXAMPLES = r"""
-- name: Have the wheel
+- name: Download the wheel
   vllm_wheel:
     source: {channel: nightly, commit: 7291d1b288558d48508e1a17c37b0aa170332264, variant: cu129, cuda: "12.8"}
     home: /root/aerie

@@ -1,4 +1,4 @@
-"""Installed distributions: where they are, and what their RECORD says the wheel delivered."""
+"""Installed distributions: where they are, and their RECORD, the list of files that the wheel delivered."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Distribution:
 def environment_root(path: Path) -> Path:
     """The real directory of an environment, given itself, a link to it, or its site-packages."""
     if path.name in ("site-packages", "dist-packages") and len(path.parts) > 3:
-        # lib64 is often a link to lib: the parents of the name as given, not of what it links to.
+        # lib64 is often a link to lib: these are the parents of the path itself, not of what it links to.
         path = path.parents[2]
     return path.resolve()
 
@@ -154,12 +154,12 @@ def find(root: Path, name: str) -> Distribution | None:
     found: list[Distribution] = []
     for site in site_packages_of(root):
         for dist_info in sorted(site.glob("*.dist-info")):
-            # Reading every METADATA would cost more than all the rest; the directory name says who it is.
+            # The name of the directory says whose it is: reading every METADATA would take longer than everything else.
             if normalize(dist_info.name[: -len(".dist-info")].rpartition("-")[0]) == wanted:
                 real_name, version = _metadata(dist_info)
                 found.append(Distribution(real_name, version, site, dist_info))
     if len(found) > 1:
-        places = ", ".join(str(one.dist_info) for one in found)
+        places = ", ".join(str(copy.dist_info) for copy in found)
         raise UnfitEnvironmentError(
             f"{name} is installed {len(found)} times: {places}",
             f"remove all copies and install {name} once, or make the environment anew",

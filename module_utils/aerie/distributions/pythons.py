@@ -1,4 +1,4 @@
-"""Find a Python for the environment by running each candidate: a pyenv shim may stand on PATH and not run."""
+"""Find a Python for the environment by running each candidate: a shim of pyenv may be on PATH and not run."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class Python(NamedTuple):
     headers: bool = False
 
 
-def candidates(named: str, environment: dict[str, str]) -> list[str]:
-    """Paths to try, the best first; the one named is the only one when there is one."""
+def candidates(named: str, variables: dict[str, str]) -> list[str]:
+    """Paths to try, the best first. A named Python is the only candidate."""
     if named:
         return [named]
     names = [f"python3.{minor}" for minor in (12, 11, 13, 10, 14)] + ["python3", "python"]
-    folders = [*environment.get("PATH", os.defpath).split(os.pathsep), "/usr/local/bin", "/usr/bin"]
+    folders = [*variables.get("PATH", os.defpath).split(os.pathsep), "/usr/local/bin", "/usr/bin"]
     found = [str(Path(folder) / name) for name in names for folder in folders]
-    home = Path(environment.get("PYENV_ROOT") or str(Path(environment.get("HOME", "/root")) / ".pyenv"))
+    home = Path(variables.get("PYENV_ROOT") or str(Path(variables.get("HOME", "/root")) / ".pyenv"))
     roots = [home / "versions", Path("/opt/python"), Path("/opt")]
-    # Another user's pyenv may be named in the environment, and closed.
+    # The variables may name the pyenv of another user, which this user cannot read.
     readable = [root for root in roots if os.access(root, os.R_OK | os.X_OK)]
     found += [str(path) for root in readable for path in sorted(root.glob("*/bin/python3"), reverse=True)]
-    # The one that runs this is known to run.
+    # The Python that runs this is known to run.
     found.insert(0, sys.executable)
     return [path for path in dict.fromkeys(found) if os.access(path, os.X_OK)]
 
@@ -60,7 +60,7 @@ def probe(path: str, wanted: str) -> Python:
         return Python(path, "", "does not run: " + (done.stderr.strip().splitlines() or ["no message"])[-1])
     facts = json.loads(done.stdout)
     version = str(facts["version"])
-    # The Python below a virtual environment or a shim: it stays when those go.
+    # The Python that a virtual environment or a shim leads to: it stays when those are removed.
     path = str(facts["executable"] or path)
     headers = (Path(facts["headers"]) / "Python.h").is_file()
     if facts["implementation"] != "CPython":
@@ -70,20 +70,23 @@ def probe(path: str, wanted: str) -> Python:
     return Python(path, version, "", headers)
 
 
-def find(named: str, wanted: str, environment: dict[str, str]) -> tuple[Python | None, list[Python]]:
+def find(named: str, wanted: str, variables: dict[str, str]) -> tuple[Python | None, list[Python]]:
     """The first candidate that runs and fits, and all that were tried before it."""
     tried: list[Python] = []
-    for path in candidates(named, environment):
-        answer = probe(path, wanted)
-        if not answer.problem:
-            return answer, tried
-        tried.append(answer)
+    for path in candidates(named, variables):
+        candidate = probe(path, wanted)
+        if not candidate.problem:
+            return candidate, tried
+        tried.append(candidate)
     return None, tried
 
 
 def describe(tried: Iterable[Python]) -> str:
     """What was tried, for a message."""
-    return "; ".join(f"{one.path} {one.problem}" for one in tried) or "no candidate on PATH or below ~/.pyenv"
+    return (
+        "; ".join(f"{candidate.path} {candidate.problem}" for candidate in tried)
+        or "no candidate on PATH or below ~/.pyenv"
+    )
 
 
 def facts(named: str, wanted: str) -> dict[str, Any]:

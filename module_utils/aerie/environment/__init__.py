@@ -1,1 +1,1 @@
-"""The locked Python environment of a host: what it should hold, what it holds, building it beside the old one."""
+"""The Python environment of a host: comparing it with its lock, building a new one, going back to an old one."""

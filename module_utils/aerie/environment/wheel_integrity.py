@@ -29,7 +29,8 @@ FAULTY_BUILD = "the build itself is at fault: use another one; nothing was recor
 def prove(path: Path, address: str, cuda: str) -> None:
     """Refuse a wheel whose files differ from its RECORD, or whose operators want another CUDA than the stack's.
 
-    `cuda` is the stack's version, empty for CPU. Reads the whole file: seconds for a gigabyte. Raises `WheelRefusal`.
+    `cuda` is the stack's version, empty for CPU. Reads the whole file, which takes seconds for a gigabyte.
+    Raises `WheelRefusal`.
     """
     try:
         with zipfile.ZipFile(str(path)) as archive:

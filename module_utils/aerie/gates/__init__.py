@@ -1,1 +1,1 @@
-"""Checks that run before anything is changed or spent: facts are gathered here, and judged by pure functions."""
+"""Checks of a host before anything is changed: functions that gather facts, and functions that judge them."""

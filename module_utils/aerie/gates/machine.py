@@ -1,4 +1,4 @@
-"""Gates that every host has: Python, C library, memory, shared memory, disk, clock."""
+"""Gates of every host: Python, C library, memory, shared memory, clock; and the sizes that other gates use."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def memory_available(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path(
     try:
         limit = int((cgroup / "memory.max").read_text())
         used = int((cgroup / "memory.current").read_text())
-        # File pages in the cgroup's use can be given back.
+        # The kernel takes file pages back from the cgroup when memory is short.
         reclaimable = [
             int(line.split()[1])
             for line in (cgroup / "memory.stat").read_text().splitlines()
@@ -59,7 +59,7 @@ def memory_available(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path(
 
 
 def existing_parent(path: Path) -> Path:
-    """The nearest folder that exists: where a path's bytes will land."""
+    """The path itself or its nearest parent that exists: where its bytes will be written."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return path
@@ -75,7 +75,7 @@ def free_bytes(path: Path) -> int:
 
 
 def judge_python(checks: Checks, python: dict[str, Any], stack: dict[str, Any]) -> None:
-    """A Python was found that runs and that the lock is for."""
+    """A Python was found that runs, and that the lock is for."""
     wanted = str(stack["python"])
     found = f"{python['path']} ({python['version']})" if python["path"] else f"none fits: {python['tried']}"
     checks.require(

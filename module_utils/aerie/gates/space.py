@@ -1,4 +1,4 @@
-"""Disk needed for environment, model and hidden states, against what is free where they will lie."""
+"""The gate of disk space: what environment, model and hidden states need, and what is free where they go."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def states_need(plan: dict[str, Any]) -> Need | None:
 
 
 def judge(checks: Checks, needs: Iterable[Need]) -> None:
-    """One check per filesystem, since what lies on one shares its free bytes."""
+    """One check for each filesystem, because everything on it shares its free space."""
     groups: dict[int, list[Need]] = {}
     for need in needs:
         groups.setdefault(existing_parent(need.path).stat().st_dev, []).append(need)

@@ -1,1 +1,1 @@
-"""Commands of the host program: run to the end, or kept as a job of the host that outlives the connection."""
+"""Commands of the host program: run to their end, or as a job that goes on when the connection ends."""

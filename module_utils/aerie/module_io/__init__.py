@@ -1,1 +1,1 @@
-"""What goes into and comes out of every Ansible module: secrets are masked, results have one form."""
+"""Inputs and results of Ansible modules: secrets, process variables, the form of a result."""

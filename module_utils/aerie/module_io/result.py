@@ -28,7 +28,7 @@ def finish(
     data: dict[str, Any],
     **result: Any,
 ) -> None:
-    """End ``module``: exit when every check holds, fail when one fails or none was run."""
+    """End ``module``: well when every check passes, as failed when a check fails or none was run."""
     aerie = {"section": section, "checks": checks.as_list(), "data": data}
     if checks.failed or not len(checks):
         module.fail_json(msg=failure_message(checks), changed=changed, aerie=aerie, **result)

@@ -1,4 +1,4 @@
-"""What of variables and addresses is a secret: Ansible keeps it out of results, reports and the host's log."""
+"""Secrets in variables and addresses: Ansible masks them in results, reports and the host's log."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from urllib.parse import quote, unquote
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# All that stands before the last @ of an address's host: a password may hold an @ that nobody encoded.
+# Everything before the last @ of an address's host: a password may contain an @ that is not encoded.
 USERINFO = re.compile(r"://([^/\s]+)@")
-# A proxy may be named without http://.
+# The address of a proxy may lack http://.
 BARE_USERINFO = re.compile(r"^(?!\w+://)([^/\s]+)@")
-# The parameters of an address that is signed.
+# The parameters of a signed address.
 SIGNED = re.compile(r"://\S+\?(\S+)")
 NAMES = re.compile(r"(PASSWORD|PASSWD|PASSPHRASE|TOKEN|SECRET|_KEY)$", re.IGNORECASE)
-# Variables of a host that an installer obeys and may quote.
+# Variables of a host that an installer reads, and may show.
 READ = re.compile(r"(UV|PIP)_.*|.*_proxy", re.IGNORECASE)
-# Where the name is the secret, sites write one of these for a password.
+# Sites write these as the password where the name is the secret.
 NO_PASSWORD = ("", "x-oauth-basic")
 
 
 class Masking(Protocol):
-    """What `AnsibleModule` has: the strings that it takes out of whatever it says."""
+    """The part of `AnsibleModule` that has the strings which it masks in its output."""
 
     no_log_values: set[str]
 
@@ -33,7 +33,7 @@ def of_variables(variables: Mapping[str, object]) -> set[str]:
     found: set[str] = set()
     for name, value in variables.items():
         text, user = str("" if value is None else value), name[: -len("USERNAME")] if name.endswith("_USERNAME") else ""
-        # A name without a password is a token.
+        # A user name without a password is a token.
         if NAMES.search(name) or (user and not variables.get(f"{user}PASSWORD")):
             found |= _forms(text)
         found |= of_addresses([text])
@@ -43,7 +43,7 @@ def of_variables(variables: Mapping[str, object]) -> set[str]:
 
 
 def of_addresses(texts: Iterable[str]) -> set[str]:
-    """Passwords, and parameters, of the addresses in texts."""
+    """Passwords and parameters of the addresses in texts."""
     found: set[str] = set()
     for text in texts:
         found |= _of_userinfo(USERINFO.findall(text))
@@ -53,20 +53,20 @@ def of_addresses(texts: Iterable[str]) -> set[str]:
 
 
 def hide(module: Masking, variables: Mapping[str, object], host: Mapping[str, str], *addresses: object) -> None:
-    """Let a module keep secret parts alone to itself, instead of every value of its options that have `no_log`.
+    """Have a module mask the secret parts of its options, instead of every value of its options that have `no_log`.
 
-    `variables` come from the inventory, `host` is the environment of this process. Without `no_log` the options would
-    stand in the host's log before anything of ours runs; with it alone, a cache's path or a plain `1` would be taken
-    out of every message.
+    `variables` come from the inventory, `host` are the variables of this process. Without `no_log` the host's log
+    would show the options before this code runs. With `no_log` alone, the path of a cache or a plain `1` would be
+    masked in every message.
     """
     module.no_log_values.clear()
     module.no_log_values |= of_variables(variables)
     module.no_log_values |= of_variables({name: value for name, value in host.items() if READ.fullmatch(name)})
-    module.no_log_values |= of_addresses(str(one) for one in addresses if one)
+    module.no_log_values |= of_addresses(str(address) for address in addresses if address)
 
 
 def addresses_of(wheel: Mapping[str, Any]) -> tuple[object, object]:
-    """The two addresses that may stand in a request for vLLM's wheel."""
+    """The two addresses that a request for vLLM's wheel may have."""
     return wheel.get("index_url"), wheel.get("location")
 
 
@@ -75,13 +75,13 @@ def _of_userinfo(texts: Iterable[str]) -> set[str]:
 
 
 def _parts(userinfo: str) -> Iterator[str]:
-    """The pair, and the secret one of the two: installers quote addresses with the other one."""
+    """Name and password together, and the one that is secret: installers show addresses with the other."""
     name, _, password = userinfo.partition(":")
     yield userinfo
     yield name if password in NO_PASSWORD else password
 
 
 def _forms(text: str) -> set[str]:
-    """A secret as it is written, and as it may be quoted."""
+    """A secret as it is written, and with and without percent-encoding."""
     plain = unquote(text)
     return {form for form in (text, plain, quote(plain, safe="")) if form}
