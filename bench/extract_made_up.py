@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from aerie_host.extract.engine import Rows, VllmEngine
+from aerie_host.extract.engine import Span, VllmEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -32,9 +32,9 @@ class MadeUpEngine(VllmEngine):
 
     def stream(
         self, sequences: Iterable[tuple[str, list[int]]], free_slab: Callable[[], int]
-    ) -> Generator[list[Rows], None, None]:
+    ) -> Generator[list[Span], None, None]:
         """Full steps, but no sequence is spread over two."""
-        steps: deque[list[Rows]] = deque()
+        steps: deque[list[Span]] = deque()
         used = self.step_tokens
         for name, ids in sequences:
             if used + len(ids) > self.step_tokens:
@@ -42,6 +42,6 @@ class MadeUpEngine(VllmEngine):
                     yield steps.popleft()
                 steps.append([])
                 slab, used = free_slab(), 0
-            steps[-1].append(Rows(name, slab, 0, used, used + len(ids)))
+            steps[-1].append(Span(name, slab, 0, used, used + len(ids)))
             used += len(ids)
         yield from steps

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="runs in the ML environment: tools/h
 pytest.importorskip("transformers")
 
 from aerie_host.extract import command as extract  # noqa: E402  (found only now)
-from aerie_host.extract import engine  # noqa: E402  (found only now)
+from aerie_host.extract import engine, model_run  # noqa: E402  (found only now)
 from aerie_host.folder.layout import Folder  # noqa: E402  (found only now)
 from aerie_host.spec import Spec  # noqa: E402  (found only now)
 from tests.host.models import checkpoint  # noqa: E402  (found only now)
@@ -102,7 +102,7 @@ def extraction(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def load(job: Any, folder: Folder) -> engine.StatesSource:
         return engine.StatesSource(made.engine(job), folder, job.layers, job.writers)
 
-    monkeypatch.setattr(extract, "_load", load)
+    monkeypatch.setattr(model_run, "load_source", load)
     return made
 
 

@@ -8,8 +8,7 @@ import shutil
 import pytest
 import torch
 
-from aerie_host.report.outcome import JobError
-from aerie_host.shared.refusal import UsageRefusal
+from aerie_host.shared.refusal import Refusal, UsageRefusal
 from tests.host.conftest import ANSWERS, LAYERS
 from tests.host.models import checkpoint
 
@@ -122,7 +121,7 @@ def test_other_inputs_are_refused_by_name_and_nothing_is_touched(extraction, tmp
         weights.write_bytes(content)
         change = {"model": str(tmp_path / "model")}
     for check in (True, False):
-        with pytest.raises(JobError, match=f"changed: {named}"):
+        with pytest.raises(Refusal, match=f"changed: {named}"):
             extraction.run(check=check, **change)
     assert extraction.digests() == before
     outcome = extraction.run(overwrite=True, **change)
@@ -132,7 +131,7 @@ def test_other_inputs_are_refused_by_name_and_nothing_is_touched(extraction, tmp
 def test_foreign_files_stop_the_job_and_stay(extraction):
     extraction.run()
     (extraction.output / "data_99.pt").write_bytes(b"mine")
-    with pytest.raises(JobError, match=r"not its samples: data_99\.pt"):
+    with pytest.raises(Refusal, match=r"not its samples: data_99\.pt"):
         extraction.run()
     assert (extraction.output / "data_99.pt").read_bytes() == b"mine"
 
@@ -140,7 +139,7 @@ def test_foreign_files_stop_the_job_and_stay(extraction):
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_folder_with_the_name_of_a_sample_stops_the_job_before_the_model_is_loaded(extraction, overwrite):
     (extraction.output / "data_3.pt" / "mine").mkdir(parents=True)
-    with pytest.raises(JobError, match=r"holds folders that have names of samples: data_3\.pt\. Move them away"):
+    with pytest.raises(Refusal, match=r"holds folders that have names of samples: data_3\.pt\. Move them away"):
         extraction.run(overwrite=overwrite)
     assert extraction.loads == []
     assert (extraction.output / "data_3.pt" / "mine").is_dir()
@@ -176,7 +175,7 @@ def test_samples_are_not_removed_for_others_that_cannot_be_made(extraction, wron
     extraction.run()
     manifest, before = extraction.folder.manifest.read_bytes(), extraction.digests()
     change, message = wrong(extraction)
-    with pytest.raises(JobError, match=message):
+    with pytest.raises(Refusal, match=message):
         extraction.run(overwrite=True, **change)
     assert extraction.digests().items() >= before.items()
     assert extraction.folder.manifest.read_bytes() == manifest
@@ -207,9 +206,9 @@ def rows_of_another_place(engine):
     [
         (nan, r"sample \d+ \(line \d+\), layer 2: not finite in row 3"),
         (infinite, r"layer 5: not finite in row 0"),
-        (a_step_lost, r"not all of their rows came back|rows \d+ to \d+ came after"),
-        (a_row_lost, r"not all of their rows came back|rows \d+ to \d+ came after"),
-        (rows_of_another_place, r"not all of their rows came back|rows \d+ to \d+ came after"),
+        (a_step_lost, r"not all of their positions came back|positions \d+ to \d+ came after"),
+        (a_row_lost, r"not all of their positions came back|positions \d+ to \d+ came after"),
+        (rows_of_another_place, r"not all of their positions came back|positions \d+ to \d+ came after"),
     ],
 )
 def test_a_wrong_state_never_reaches_the_disk(extraction, change, message):
@@ -223,7 +222,7 @@ def test_a_wrong_state_never_reaches_the_disk(extraction, change, message):
         return engine
 
     extraction.engine = broken
-    with pytest.raises(JobError, match=message):
+    with pytest.raises(Refusal, match=message):
         extraction.run(token_budget=150)
     # Where rows are lost the first sample, of one step, is right, and may be on disk by then.
     assert set(extraction.digests()) <= (set() if change in (nan, infinite) else {"data_0.pt"})
@@ -232,7 +231,7 @@ def test_a_wrong_state_never_reaches_the_disk(extraction, change, message):
 
 def test_lines_without_a_sample_fail_the_job_unless_allowed(extraction):
     extraction.write_data(ANSWERS, extra='{"messages": [')
-    with pytest.raises(JobError, match=r"1 lines give no sample, at most 0 may: line 8: broken JSON"):
+    with pytest.raises(Refusal, match=r"1 lines give no sample, at most 0 may: line 8: broken JSON"):
         extraction.run()
     assert extraction.digests() == {}
     outcome = extraction.run(max_skipped=1)
@@ -247,7 +246,7 @@ def test_lines_without_a_sample_fail_the_job_unless_allowed(extraction):
 @pytest.mark.parametrize("check", [True, False])
 def test_an_output_that_is_a_file(extraction, check):
     extraction.output.write_text("a file")
-    with pytest.raises(JobError, match="is a file"):
+    with pytest.raises(Refusal, match="is a file"):
         extraction.run(check=check)
 
 
@@ -325,7 +324,7 @@ def test_a_model_that_is_not_all_there_is_refused_before_anything_is_read(extrac
 def test_a_tokenizer_that_cannot_be_loaded_is_named(extraction, tmp_path):
     model = shutil.copytree(extraction.spec["model"], tmp_path / "bare")
     (model / "tokenizer.json").write_text("{")
-    with pytest.raises(JobError, match=r"the tokenizer in .*bare cannot be loaded: are all of its files there\? Exc"):
+    with pytest.raises(Refusal, match=r"tokenizer: that in .*bare cannot be loaded: Exc.*fetch the model again"):
         extraction.run(model=str(model))
 
 

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from aerie_host.folder import journal
-from aerie_host.report.outcome import JobError
+from aerie_host.shared.refusal import Refusal
 from tests.host.conftest import ANSWERS
 
 
@@ -41,7 +41,7 @@ def test_a_writer_that_is_killed_stops_the_job_by_name_and_the_next_run_goes_on(
         return engine
 
     extraction.engine = murderous
-    with pytest.raises(JobError, match=r"writer 0 ended \(exit code -9\) with samples"):
+    with pytest.raises(Refusal, match=r"writer 0: it ended \(exit code -9\) with samples"):
         extraction.run()
     extraction.engine = original
     assert extraction.run().data["samples"] == len(ANSWERS)
@@ -61,7 +61,7 @@ def test_a_stop_while_a_template_renders_is_no_row_that_is_refused(extraction, m
 
     tokenizer.apply_chat_template = stopping
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *_, **__: tokenizer)
-    with pytest.raises(JobError, match="stopped by SIGTERM; what was finished stays"):
+    with pytest.raises(Refusal, match="stopped by SIGTERM; what was finished stays"):
         extraction.run(max_skipped=5)
     assert not extraction.folder.manifest.exists()
     assert extraction.run().data["samples"] == len(ANSWERS)
@@ -70,7 +70,7 @@ def test_a_stop_while_a_template_renders_is_no_row_that_is_refused(extraction, m
 def test_the_disk_is_measured_before_the_model_is_loaded(extraction, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage(10**12, 0, 1000))
-    with pytest.raises(JobError, match=r"before loading the model: 7 samples take 0\.00 GB"):
+    with pytest.raises(Refusal, match=r"before loading the model: 7 samples take 0\.00 GB"):
         extraction.run()
     assert extraction.loads == []
 
@@ -83,7 +83,7 @@ def test_a_disk_that_fills_while_running_leaves_a_state_to_go_on_from(extraction
     free = iter([10**12])
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "disk_usage", lambda _path: usage(10**12, 0, next(free, 1000)))
-        with pytest.raises(JobError, match=r"while running: 0\.00 GB are free"):
+        with pytest.raises(Refusal, match=r"while running: 0\.00 GB are free"):
             extraction.run(disk_reserve=1001)
     done = extraction.digests()
     assert 0 < len(done) < len(answers)
@@ -107,7 +107,7 @@ def test_a_write_that_fails_half_way_leaves_no_half_file(extraction):
         return engine
 
     extraction.engine = limited
-    with pytest.raises(JobError, match="could not be written: File too large"):
+    with pytest.raises(Refusal, match="could not be written: File too large"):
         extraction.run()
     assert list(extraction.folder.temporary.iterdir()) == []
     for name in extraction.digests():
@@ -119,9 +119,7 @@ def test_a_write_that_fails_half_way_leaves_no_half_file(extraction):
 def test_a_journal_that_cannot_be_written_is_named(extraction):
     extraction.folder.create()
     extraction.folder.journal.mkdir()
-    with pytest.raises(
-        JobError, match=r"journal\.jsonl could not be written: Is a directory\. What was finished stays"
-    ):
+    with pytest.raises(Refusal, match=r"journal\.jsonl could not be written: Is a directory\. What was finished stays"):
         extraction.run()
     extraction.folder.journal.rmdir()
     outcome = extraction.run()
@@ -132,14 +130,14 @@ def test_a_journal_that_cannot_be_written_is_named(extraction):
 DRIVER = """
 import json, sys, time
 sys.path[:0] = json.loads(sys.argv[1])
-from aerie_host.extract import command as extract, engine as engine_module
+from aerie_host.extract import command as extract, engine as engine_module, model_run
 from aerie_host.spec import Spec
 from tests.host.transformers_engine import TransformersEngine
 def load(job, folder):
     engine = TransformersEngine(str(job.model), job.layers, job.token_budget)
     print("loaded", flush=True)
     return engine_module.StatesSource(engine, folder, job.layers, job.writers)
-extract._load = load
+model_run.load_source = load
 outcome = extract.run(Spec(json.loads(sys.argv[2]), "extract"), False)
 sys.exit(outcome.failed)
 """

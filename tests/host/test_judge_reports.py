@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="runs in the ML environment: tools/host_tests")
 
 from aerie_host.judge import flaws, sample_files  # noqa: E402  (found only now)
-from aerie_host.report.outcome import JobError, UsageError  # noqa: E402  (found only now)
+from aerie_host.shared.refusal import Refusal, UsageRefusal  # noqa: E402  (found only now)
 from tests.host.made_folder import LAYERS, MadeFolder, failures, founds, sample, statuses  # noqa: E402  (found only now)
 
 HOST = Path(__file__).parents[2] / "host"
@@ -89,11 +89,11 @@ def test_what_cannot_be_judged_is_refused(tmp_path):
     folder = MadeFolder(tmp_path / "out", [3])
     (folder.path / "data_0.pt").unlink()
     folder.manifest.unlink()
-    with pytest.raises(JobError, match="holds no sample"):
+    with pytest.raises(Refusal, match="holds no sample"):
         folder.judge()
     (folder.path / ".aerie").mkdir()
     (folder.path / ".aerie/fingerprint.json").write_text("{}")
-    with pytest.raises(JobError, match="did not finish"):
+    with pytest.raises(Refusal, match="did not finish"):
         folder.judge()
     assert statuses(folder.judge(check=True)) == {"manifest": "n/a"}
 
@@ -239,7 +239,7 @@ def test_br_14_a_folder_that_is_missing_or_a_file_or_not_full_is_no_pass(tmp_pat
     data = tmp_path / "data.jsonl"
     data.write_text('{"messages": []}\n' * 128)
     assert failures(folder.judge(data=str(data))) == {"as many samples as asked": "4 written, 0 skipped"}
-    with pytest.raises(UsageError, match="is a folder, wanted one file"):
+    with pytest.raises(UsageRefusal, match="is a folder, wanted one file"):
         folder.judge(data=str(tmp_path))
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from aerie_host.folder import overwrite
 from aerie_host.folder.layout import Folder
-from aerie_host.report.outcome import JobError
+from aerie_host.shared.refusal import Refusal
 from tests.host.conftest import ANSWERS
 
 OTHER = {"layer_ids": [0, 2, 3, 5]}
@@ -60,7 +60,7 @@ def without_a_kernel(engine):
     ("weights", "breaks", "error", "message"),
     [
         (of_another_shape, None, RuntimeError, "size mismatch"),
-        (not_a_number, None, JobError, r"sample \d+ .*: not finite in row 0: nothing was written"),
+        (not_a_number, None, Refusal, r"sample \d+ .*: not finite in row 0: nothing was written"),
         (None, without_a_kernel, RuntimeError, "no kernel image"),
     ],
     ids=["load", "states", "step"],
@@ -84,7 +84,7 @@ def test_a_model_that_gives_no_sample_costs_none(extraction, tmp_path, weights, 
     assert contents(extraction.folder) == before
     extraction.engine = original
     assert extraction.run().data["nothing_to_do"]
-    with pytest.raises(JobError, match="changed: layers"):
+    with pytest.raises(Refusal, match="changed: layers"):
         extraction.run(**other)
     assert contents(extraction.folder) == before
     # Nor does what an earlier run wanted come back.
@@ -125,12 +125,12 @@ def test_a_kill_while_samples_are_removed_is_gone_on_from(extraction, tmp_path, 
             except KeyboardInterrupt:
                 moments += 1
         if contents(extraction.folder) == old:
-            with pytest.raises(JobError, match="changed: layers"):
+            with pytest.raises(Refusal, match="changed: layers"):
                 extraction.run(**OTHER)
             assert contents(extraction.folder) == old
             continue
         began += 1
-        with pytest.raises(JobError, match="changed: layers"):
+        with pytest.raises(Refusal, match="changed: layers"):
             extraction.run()
         outcome = extraction.run(**OTHER)
         assert outcome.data["extracted"] == 2
@@ -159,7 +159,7 @@ def test_a_sample_that_cannot_be_removed_is_named(extraction, monkeypatch):
         raise OSError(errno.EPERM, os.strerror(errno.EPERM), str(path))
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    with pytest.raises(JobError, match="is to be replaced and cannot be removed: Operation not permitted"):
+    with pytest.raises(Refusal, match="is to be replaced and cannot be removed: Operation not permitted"):
         overwrite.begin(extraction.folder)
 
 
@@ -173,7 +173,7 @@ def test_the_disk_counts_what_is_removed_and_not_what_stays_under_another_name(e
     assert (outcome.data["extracted"], outcome.data["overwritten"]) == (12, 12)
     for path in (small_disk / "out").glob("data_*.pt"):
         os.link(path, small_disk / f"kept_{path.name}")
-    with pytest.raises(JobError, match="before loading the model: 12 samples take"):
+    with pytest.raises(Refusal, match="before loading the model: 12 samples take"):
         extraction.run(overwrite=True)
     assert len(list((small_disk / "out").glob("data_*.pt"))) == 12
 
@@ -198,7 +198,7 @@ def test_samples_that_may_not_be_removed_are_not_begun_with():
             os.setuid(65534)
             try:
                 overwrite.want(folder, OTHER)
-            except JobError as error:
+            except Refusal as error:
                 os._exit(0 if "may not be written" in str(error) else 2)
             os._exit(3)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -213,6 +213,6 @@ def test_a_damaged_record_of_a_replacement_costs_no_sample(tmp_path):
     for number, text in enumerate(("", "{", "{}")):
         folder.sample(number).write_text("a sample")
         folder.replacing.write_text(text)
-        with pytest.raises(JobError, match=r"replacing\.json is damaged.*remove it"):
+        with pytest.raises(Refusal, match=r"replacing\.json is damaged.*remove it"):
             overwrite.finish(folder)
         assert len(folder.samples()) == number + 1

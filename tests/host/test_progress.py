@@ -7,8 +7,7 @@ import json
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from aerie_host.report.outcome import JobError
-from aerie_host.shared.refusal import UsageRefusal
+from aerie_host.shared.refusal import Refusal, UsageRefusal
 
 
 def test_an_extraction_writes_metrics_that_prometheus_reads(extraction, tmp_path):
@@ -32,10 +31,10 @@ def test_an_extraction_writes_metrics_that_prometheus_reads(extraction, tmp_path
 
 def test_a_job_that_fails_says_so_in_its_progress(extraction, tmp_path):
     def broken(job):
-        raise JobError("no model")
+        raise Refusal("model", "no model")
 
     extraction.engine = broken
-    with pytest.raises(JobError, match="no model"):
+    with pytest.raises(Refusal, match="no model"):
         extraction.run(progress=str(tmp_path / "progress.json"))
     assert json.loads((tmp_path / "progress.json").read_text())["phase"] == "failed"
 

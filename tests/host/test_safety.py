@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aerie_host.report.outcome import JobError
+from aerie_host.shared.refusal import Refusal
 from tests.host.conftest import ANSWERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ def test_a_full_disk_at_some_sample_leaves_whole_files_and_the_next_run_goes_on(
         return original(job)
 
     extraction.engine = filling
-    with pytest.raises(JobError, match=r"could not be written: No space left on device|while running: .* are free"):
+    with pytest.raises(Refusal, match=r"could not be written: No space left on device|while running: .* are free"):
         extraction.run()
     done = samples(output)
     assert len(done) < 12
@@ -51,7 +51,7 @@ def test_a_full_disk_at_some_sample_leaves_whole_files_and_the_next_run_goes_on(
 
 def test_a_disk_too_small_is_refused_before_the_model_is_loaded(extraction, small_disk):
     extraction.write_data(["In Norway " * 30] * 100)
-    with pytest.raises(JobError, match="before loading the model: 100 samples take"):
+    with pytest.raises(Refusal, match="before loading the model: 100 samples take"):
         extraction.run(output=str(small_disk / "out"))
     assert extraction.loads == []
     assert samples(small_disk / "out") == {}
@@ -59,7 +59,7 @@ def test_a_disk_too_small_is_refused_before_the_model_is_loaded(extraction, smal
 
 def test_a_target_that_is_read_only_is_refused_before_anything_is_read(extraction, small_disk):
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    with pytest.raises(JobError, match="cannot be written: Read-only file system"):
+    with pytest.raises(Refusal, match="cannot be written: Read-only file system"):
         extraction.run(output=str(small_disk / "out"))
     assert extraction.loads == []
 
@@ -77,13 +77,13 @@ class Source:
         yield []
     def close(self):
         {end}
-extract._load = lambda job, folder: Source()
+model_run.load_source = lambda job, folder: Source()
 """
 CODE = """
 import json, sys, time
 sys.path[:0] = sys.argv[1].split(":")
 from aerie_host.data import data_file
-from aerie_host.extract import command as extract, progress
+from aerie_host.extract import command as extract, ending, model_run, progress
 from aerie_host.folder import resume
 from aerie_host.spec import Spec
 {hang}
@@ -95,7 +95,7 @@ HANG = "time.sleep(600)"
 @pytest.mark.parametrize(
     ("hang", "limit", "what"),
     [
-        ("extract._load = lambda job, folder: time.sleep(600)", "start_timeout", "loading the model"),
+        ("model_run.load_source = lambda job, folder: time.sleep(600)", "start_timeout", "loading the model"),
         ("data_file.Row.__new__ = lambda *row: time.sleep(600)", "batch_timeout", "reading the data"),
         ("resume.sha256_file = lambda path: time.sleep(600)", "batch_timeout", "checking files"),
         (SOURCE.format(step=HANG, end="pass"), "batch_timeout", "one step"),
@@ -123,16 +123,16 @@ def test_what_hangs_is_ended_with_stacks(extraction, tmp_path, hang, limit, what
 @pytest.mark.parametrize(
     "hang",
     [
-        "progress.Progress.last_words = extract._load = lambda *_: time.sleep(600)",
+        "progress.Progress.last_words = model_run.load_source = lambda *_: time.sleep(600)",
         # Nobody reads what it says, and who says more waits for the lock of who waits for a reader.
-        "extract._load = lambda job, folder: print('x' * 10**7, file=sys.stderr)",
+        "model_run.load_source = lambda job, folder: print('x' * 10**7, file=sys.stderr)",
     ],
     ids=["last words", "standard error"],
 )
 def test_a_hang_that_holds_up_the_last_words_is_ended_without(extraction, hang):
     extraction.data.write_text('{"input_ids": [5, 6, 7]}\n')
     spec = json.dumps({**extraction.spec, "start_timeout": 0.5})
-    code = CODE.format(hang=f"extract.LAST_WORDS_SECONDS = 0.5\n{hang}")
+    code = CODE.format(hang=f"ending.LAST_WORDS_SECONDS = 0.5\n{hang}")
     command = [sys.executable, "-c", code, f"{ROOT}:{ROOT / 'host'}", spec]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         try:

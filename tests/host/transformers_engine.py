@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from aerie_host.extract.engine import Rows
+from aerie_host.extract.engine import Span
 from aerie_host.extract.writers import Area
 
 SLABS = 3
@@ -30,10 +30,10 @@ class TransformersEngine:
         os.ftruncate(self._fd, nbytes)
         self._memory = mmap.mmap(self._fd, nbytes)
         self.area = Area(f"/proc/{os.getpid()}/fd/{self._fd}", nbytes, SLABS, self.hidden)
-        self.steps: list[list[Rows]] = []
+        self.steps: list[list[Span]] = []
         # How a test breaks what comes back.
         self.change_states: Callable[[list[torch.Tensor]], None] = lambda _states: None
-        self.change_rows: Callable[[list[Rows]], list[Rows]] = lambda rows: rows
+        self.change_rows: Callable[[list[Span]], list[Span]] = lambda rows: rows
 
     def offsets(self, slab: int, row: int) -> list[int]:
         """See ``aerie_host.extract.engine.Engine``."""
@@ -41,9 +41,9 @@ class TransformersEngine:
 
     def stream(
         self, sequences: Iterable[tuple[str, list[int]]], free_slab: Callable[[], int]
-    ) -> Generator[list[Rows], None, None]:
+    ) -> Generator[list[Span], None, None]:
         """See ``aerie_host.extract.engine.Engine``."""
-        rows: list[Rows] = []
+        rows: list[Span] = []
         slab, used = free_slab(), 0
         for name, ids in sequences:
             states, done = self._states(ids), 0
@@ -54,7 +54,7 @@ class TransformersEngine:
                         self._memory, dtype=torch.bfloat16, count=count * self.hidden, offset=offset
                     )
                     place.copy_(layer[done : done + count].reshape(-1))
-                rows.append(Rows(name, slab, done, used, used + count))
+                rows.append(Span(name, slab, done, used, used + count))
                 done, used = done + count, used + count
                 if used == self.tokens:
                     self.steps.append(rows)

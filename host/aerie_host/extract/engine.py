@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 
 from aerie_host.extract.writers import Area, Piece, Writers, worker_count
-from aerie_host.report.outcome import JobError
+from aerie_host.shared.refusal import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aerie_host.folder.record import SampleRecord
 
 
-class Rows(NamedTuple):
+class Span(NamedTuple):
     """Rows ``[begin, end)`` of ``slab`` hold positions of the sequence ``name`` from ``position`` on."""
 
     name: str
@@ -36,26 +36,26 @@ class Engine(Protocol):
         """The shared memory."""
 
     def offsets(self, slab: int, row: int) -> Sequence[int]:
-        """Bytes at which a row begins, one for each layer asked."""
+        """Bytes at which a row begins, one for each layer."""
 
     def stream(
         self, sequences: Iterable[tuple[str, list[int]]], free_slab: Callable[[], int]
     ) -> Generator[Sequence[tuple[str, int, int, int, int]], None, None]:
-        """Prefill named sequences; yield ``Rows``, all those of a slab at once. The slab is the reader's then."""
+        """Prefill named sequences; yield the ``Span`` tuples of a slab, all at once. The slab is the reader's then."""
 
     def close(self) -> None:
         """Let go of the model."""
 
 
 class StatesSource:
-    """Has files written for samples: the engine's next step runs while writers are at work on those before."""
+    """Extracts samples to files: writers work on one step of the engine while the next one runs."""
 
     def __init__(self, engine: Engine, folder: Folder, layers: Sequence[int], writers: int = 0) -> None:
         self._engine = engine
         self._writers = Writers(worker_count(writers), engine.area, folder, layers)
 
     def extract(self, samples: Iterable[Sample]) -> Generator[list[SampleRecord], None, None]:
-        """Extract samples; yield the entries of files as they are finished, in any order, none at times."""
+        """Extract samples; yield records of files as they are finished, in any order, at times none."""
         under_way: dict[str, Sample] = {}
 
         def sequences() -> Iterator[tuple[str, list[int]]]:
@@ -64,19 +64,24 @@ class StatesSource:
                 yield str(sample.index), sample.input_ids
 
         with contextlib.closing(self._engine.stream(sequences(), self._writers.free_slab)) as steps:
-            for rows in steps:
-                self._writers.give(self._piece(under_way, Rows(*row)) for row in rows)
+            for spans in steps:
+                self._writers.give(self._piece(under_way, Span(*span)) for span in spans)
                 yield self._writers.finished()
         if under_way:
-            raise JobError(f"samples {', '.join(list(under_way)[:10])}: not all of their rows came back")
+            raise Refusal(
+                "hidden states",
+                f"samples {', '.join(list(under_way)[:10])}: not all of their positions came back",
+                "a state of every position",
+                "do not extract with this environment; --tags truth shows what is wrong with it",
+            )
         yield self._writers.finished(wait=True)
 
-    def _piece(self, under_way: dict[str, Sample], rows: Rows) -> Piece:
-        sample = under_way[rows.name]
-        if rows.position + rows.end - rows.begin == len(sample.input_ids):
-            del under_way[rows.name]
-        offsets = self._engine.offsets(rows.slab, rows.begin)
-        return Piece(sample, rows.slab, offsets, rows.end - rows.begin, rows.position)
+    def _piece(self, under_way: dict[str, Sample], span: Span) -> Piece:
+        sample = under_way[span.name]
+        if span.position + span.end - span.begin == len(sample.input_ids):
+            del under_way[span.name]
+        offsets = self._engine.offsets(span.slab, span.begin)
+        return Piece(sample, span.slab, offsets, span.end - span.begin, span.position)
 
     @property
     def waited_seconds(self) -> float:
@@ -99,7 +104,9 @@ class VllmEngine:
     def __init__(self, generator: Any) -> None:
         slabs = generator.slabs
         if slabs.dtype != torch.bfloat16:
-            raise JobError(f"the model computes in {slabs.dtype}; files for training hold torch.bfloat16")
+            raise Refusal(
+                "dtype", f"the model computes in {slabs.dtype}", "torch.bfloat16, as files for training hold it"
+            )
         self.area = Area(slabs.path, slabs.nbytes, slabs.count, slabs.hidden)
         self._generator = generator
 

@@ -1,4 +1,4 @@
-"""How far a job is: a small file that others poll, the same as JSON lines, and on request as Prometheus text."""
+"""The progress of a job: a small file that others poll, the same as JSON lines, and on request for Prometheus."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aerie_host.extract import gpu_memory, prometheus
-from aerie_host.report.outcome import JobError
+from aerie_host.shared.durable import replace_file
+from aerie_host.shared.refusal import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -33,8 +34,8 @@ class Progress:
     """Counts finished samples and tokens and keeps the files up to date.
 
     ``path`` holds the numbers now, ``path`` with the suffix ``jsonl`` those of the whole run, ``prometheus_file`` (if
-    any) the same for node_exporter; ``JobError`` when that cannot be written at the start, or another job has it.
-    Later a file that cannot be written is said once and costs nothing else.
+    any) the same for node_exporter; ``Refusal`` when that cannot be written at the start, or another job has it.
+    Later a file that cannot be written is logged once, and the job goes on.
     """
 
     def __init__(self, path: Path, prometheus_file: Path | None = None) -> None:
@@ -56,7 +57,11 @@ class Progress:
                 self._prometheus = prometheus.MetricsFile(prometheus_file)
                 self._prometheus.write(self.state)
             except OSError as error:
-                raise JobError(f"{prometheus_file} cannot be written: {error.strerror}") from error
+                raise Refusal(
+                    "file for node_exporter",
+                    f"{prometheus_file} cannot be written: {error.strerror}",
+                    remedy="correct hidden_states_prometheus_file",
+                ) from error
         self._write(force=True)
 
     def close(self) -> None:
@@ -65,11 +70,11 @@ class Progress:
             self._prometheus.close()
 
     def plan(self, total: int, total_tokens: int, kept: int) -> None:
-        """What there is to do: samples in all, of which some are finished, and tokens of the others."""
+        """Set what there is to do: samples in all, of which some are kept, and the tokens of the others."""
         self._state.update(total=total, total_tokens=total_tokens, samples=kept)
 
     def look(self, count: int) -> None:
-        """How many rows or files this phase has been through."""
+        """Set how many rows or files this phase has been through."""
         self._state["looked_at"] = count
         self._write(force=False)
 
@@ -81,10 +86,10 @@ class Progress:
         self._write(force=True)
 
     def last_words(self) -> None:
-        """Say that the job failed, from another thread than the one that hangs.
+        """Record that the job failed, from another thread than the one that hangs.
 
-        Waits for nobody: no library is asked (an import may be what hangs), and no file is opened that the other
-        thread may be writing, but the lines.
+        It waits for nothing: it calls no library (an import may be what hangs), and of the files that the other thread
+        may be writing it opens the lines alone.
         """
         self._state.update(phase="failed", looked_at=0)
         self._put(lined=True, suffix="last")
@@ -126,8 +131,7 @@ class Progress:
     def _put(self, lined: bool, suffix: str = "new") -> None:
         try:
             temporary = self._path.with_name(f"{self._path.name}.{suffix}")
-            temporary.write_text(json.dumps(self.state) + "\n", encoding="utf-8")
-            temporary.replace(self._path)
+            replace_file(self._path, (json.dumps(self.state) + "\n").encode(), temporary=temporary)
             if lined:
                 with self._lines.open("a", encoding="utf-8") as stream:
                     stream.write(json.dumps(self.state) + "\n")
@@ -162,7 +166,7 @@ class Watchdog:
 
 @dataclasses.dataclass(frozen=True)
 class Watch:
-    """How far a job is, for others to see, and within which limit it has to get on."""
+    """The progress of a job, and the time within which each of its steps must end."""
 
     progress: Progress
     watchdog: Watchdog

@@ -6,8 +6,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from aerie_host.report.outcome import JobError
 from aerie_host.shared.hold import hold_at_once
+from aerie_host.shared.refusal import Refusal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +58,7 @@ class MetricsFile:
     """The file of one job, which holds it as long as it lives.
 
     The lock is on the file itself, and each file that replaces it is locked before it gets the name: nothing is left
-    beside it, and the kernel lets go of it however the job ends. ``JobError`` names the job that has it.
+    beside it, and the kernel lets go of it however the job ends. ``Refusal`` names the job that has it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -71,9 +71,11 @@ class MetricsFile:
             if not hold_at_once(held):
                 found = OWNER.match(held.readline())
                 held.close()
-                raise JobError(
-                    f"{self._path} is in use by another extraction (process {found[1] if found else 'unknown'}): "
-                    "give each job a file of its own"
+                raise Refusal(
+                    "file for node_exporter",
+                    f"{self._path} is in use by another extraction (process {found[1] if found else 'unknown'})",
+                    "a file for each job",
+                    "give this job a hidden_states_prometheus_file of its own",
                 )
             if os.path.samestat(os.fstat(held.fileno()), self._path.stat()):
                 return held

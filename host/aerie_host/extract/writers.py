@@ -21,7 +21,6 @@ import torch
 
 from aerie_host.folder.holds import hold_as_writer
 from aerie_host.folder.sample_writer import SampleWriter
-from aerie_host.report.outcome import JobError
 from aerie_host.shared.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -74,14 +73,17 @@ class Committed(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A writer gave up."""
+    """A writer gave up: the parts of its ``Refusal``."""
 
-    message: str
+    name: str
+    found: str
+    wanted: str
+    remedy: str
 
 
-def worker_count(asked: int) -> int:
-    """How many writers: as asked, else three quarters of the cores, at most 16 (measured: docs/benchmarks.md)."""
-    return asked or max(1, min(16, 3 * len(os.sched_getaffinity(0)) // 4))
+def worker_count(wanted: int) -> int:
+    """The number of writers: ``wanted``, or for 0 three quarters of the cores, at most 16 (docs/benchmarks.md)."""
+    return wanted or max(1, min(16, 3 * len(os.sched_getaffinity(0)) // 4))
 
 
 class _Assembly:
@@ -112,7 +114,11 @@ class _Assembly:
         )
         end = piece.position + piece.rows
         if piece.position > covered or end > length:
-            raise JobError(f"{piece.sample}: rows {piece.position} to {end - 1} came after {covered} of {length}")
+            raise Refusal(
+                "hidden states",
+                f"{piece.sample}: positions {piece.position} to {end - 1} came after {covered} of {length}",
+                "a state of every position, in order",
+            )
         for whole, part in zip(states, here, strict=True):
             whole[piece.position : end] = part
         self._parts[piece.sample.index] = (states, end)
@@ -133,7 +139,7 @@ def serve(connection: Any, area: Area, folder: Folder, layers: list[int]) -> Non
             writer.discard()
         except Refusal as error:
             writer.discard()
-            connection.send(Failed(str(error)))
+            connection.send(Failed(error.name, error.found, error.wanted, error.remedy))
 
 
 def _write_all(connection: Any, assembly: _Assembly, writer: SampleWriter) -> None:
@@ -147,7 +153,7 @@ def _write_all(connection: Any, assembly: _Assembly, writer: SampleWriter) -> No
             raise
         except Exception as error:
             trace = traceback.format_exc(limit=-5)
-            raise JobError(f"{piece.sample}: {type(error).__name__}: {error}\n{trace}") from error
+            raise Refusal(str(piece.sample), f"{type(error).__name__}: {error}\n{trace}") from error
         connection.send(Released(piece.slab, piece.rows))
         if writer.uncommitted_bytes >= COMMIT_BYTES or writer.uncommitted >= COMMIT_FILES or not connection.poll():
             connection.send(Committed(writer.commit()))
@@ -233,7 +239,7 @@ class Writers:
             free = [writer for writer in allowed if writer.pieces < PIECES]
             if free:
                 self.waited_seconds += time.monotonic() - began
-                return self._home.setdefault(index, min(free, key=lambda one: one.rows))
+                return self._home.setdefault(index, min(free, key=lambda writer: writer.rows))
             # Of all: were only one writer heard, it alone would look idle, and get everything.
             self._receive(self._writers)
 
@@ -266,14 +272,13 @@ class Writers:
                     self._take(writer, writer.connection.recv())
             except (EOFError, ConnectionResetError) as error:
                 writer.process.join(CLOSE_SECONDS)
-                raise JobError(
-                    f"{writer.process.name} ended (exit code {writer.process.exitcode}) with samples "
-                    f"{sorted(writer.samples)[:10]}. What was finished stays; running again continues"
-                ) from error
+                found = f"it ended (exit code {writer.process.exitcode}) with samples {sorted(writer.samples)[:10]}"
+                remedy = "run again to continue: what was finished stays"
+                raise Refusal(writer.process.name, found, remedy=remedy) from error
 
     def _take(self, writer: _Writer, reply: Released | Committed | Failed) -> None:
         if isinstance(reply, Failed):
-            raise JobError(reply.message)
+            raise Refusal(*reply)
         if isinstance(reply, Committed):
             self._entries += reply.entries
             for entry in reply.entries:

@@ -12,8 +12,8 @@ import pytest
 
 from aerie_host.extract import gpu_memory, progress, prometheus
 from aerie_host.extract.progress import Progress, Watch, Watchdog
-from aerie_host.report.outcome import JobError
 from aerie_host.shared.progress import progress_line
+from aerie_host.shared.refusal import Refusal
 
 
 @pytest.fixture
@@ -83,10 +83,10 @@ def test_the_text_keeps_the_grammar_of_the_format(made, tmp_path):
 
 
 def test_a_metrics_file_that_cannot_be_written_is_refused_at_the_start(tmp_path):
-    with pytest.raises(JobError, match=r"nowhere/a\.prom cannot be written: No such file"):
+    with pytest.raises(Refusal, match=r"nowhere/a\.prom cannot be written: No such file"):
         Progress(tmp_path / "progress.json", tmp_path / "nowhere/a.prom")
     (tmp_path / "a.prom").mkdir()
-    with pytest.raises(JobError, match=r"a\.prom cannot be written: Is a directory"):
+    with pytest.raises(Refusal, match=r"a\.prom cannot be written: Is a directory"):
         Progress(tmp_path / "progress.json", tmp_path / "a.prom")
     assert {path.name for path in tmp_path.iterdir()} == {"a.prom"}
 
@@ -105,7 +105,8 @@ def test_a_second_job_on_a_metrics_file_is_refused_while_the_first_lives(tmp_pat
         holder.stdout.readline()
         for phase in ("extracting", "loading the model"):
             with pytest.raises(
-                JobError, match=rf"a\.prom is in use by another extraction \(process {holder.pid}\): give"
+                Refusal,
+                match=rf"a\.prom is in use by another extraction \(process {holder.pid}\); wanted a file",
             ):
                 Progress(tmp_path / "second.json", file)
             # The first one's next file is its own as well.
@@ -135,7 +136,7 @@ def test_a_file_that_another_made_meanwhile_is_not_held(tmp_path, monkeypatch):
 
     monkeypatch.setattr(prometheus, "hold_at_once", late)
     first = prometheus.MetricsFile(file)
-    with pytest.raises(JobError, match="in use by another extraction"):
+    with pytest.raises(Refusal, match="in use by another extraction"):
         prometheus.MetricsFile(file)
     first.close()
 
