@@ -15,10 +15,10 @@ from aerie_paths import CHECKOUT, HOST_PROGRAM
 from ansible.module_utils.aerie.audit.run import Demand, run
 from ansible.module_utils.aerie.distributions.installed import site_packages_of
 from ansible.module_utils.aerie.distributions.lock import parse
-from ansible.module_utils.aerie.patching import engine, plan
+from ansible.module_utils.aerie.patching import decide, engine
+from ansible.module_utils.aerie.patching.pristine_copies import Store
 from ansible.module_utils.aerie.patching.request import Request
 from ansible.module_utils.aerie.patching.series import Series, from_raw, read_directory
-from ansible.module_utils.aerie.patching.store import Store
 from tools.mutationkit import mutating
 from tools.mutationkit.preloaded import Preloaded
 
@@ -54,7 +54,7 @@ class Bench:
 
     def pristine(self, series: Series) -> dict[str, bytes]:
         """The wheel's bytes of each file that a series edits."""
-        found = plan.make(self.environment, series.distribution, [series], Store(self.environment), False, False)
+        found = decide.make(self.environment, series.distribution, [series], Store(self.environment), False, False)
         return {one.path: one.pristine or b"" for one in found.files if one.path in series.files}
 
     def converge(self, raws: list[dict[str, Any]]) -> None:

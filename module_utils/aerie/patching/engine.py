@@ -10,16 +10,16 @@ from ansible.module_utils.aerie.distributions import installed
 from ansible.module_utils.aerie.distributions.written import Memory, Written
 from ansible.module_utils.aerie.environment.hold import LockedError, environment_lock
 from ansible.module_utils.aerie.patching import commit, report
-from ansible.module_utils.aerie.patching import plan as planning
-from ansible.module_utils.aerie.patching.compiles import syntax_faults
-from ansible.module_utils.aerie.patching.problems import Problem
+from ansible.module_utils.aerie.patching import decide as planning
+from ansible.module_utils.aerie.patching.pristine_copies import Store
+from ansible.module_utils.aerie.patching.refusals import Problem
 from ansible.module_utils.aerie.patching.request import ABSENT, AUDITED, PRESENT, Request, Result
-from ansible.module_utils.aerie.patching.store import Store
+from ansible.module_utils.aerie.patching.syntax import syntax_faults
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ansible.module_utils.aerie.patching.plan import DistPlan
+    from ansible.module_utils.aerie.patching.decide import DistPlan
     from ansible.module_utils.aerie.patching.series import Series
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any
 
+from ansible.module_utils.aerie.patching import decide as planning
 from ansible.module_utils.aerie.patching import fold
-from ansible.module_utils.aerie.patching import plan as planning
 from ansible.module_utils.aerie.patching.request import ABSENT, AUDITED, Request, Result
 
 if TYPE_CHECKING:
-    from ansible.module_utils.aerie.patching.plan import DistPlan
-    from ansible.module_utils.aerie.patching.problems import Problem
+    from ansible.module_utils.aerie.patching.decide import DistPlan
+    from ansible.module_utils.aerie.patching.refusals import Problem
 
 _LONGEST_DIFF = 60
 

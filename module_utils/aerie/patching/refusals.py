@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ansible.module_utils.aerie.patching import fold
 
 if TYPE_CHECKING:
-    from ansible.module_utils.aerie.patching.plan import DistPlan, FileState, PatchState
+    from ansible.module_utils.aerie.patching.decide import DistPlan, FileState, PatchState
 
 
 @dataclass

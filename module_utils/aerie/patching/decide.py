@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from ansible.module_utils.aerie.distributions import installed
 from ansible.module_utils.aerie.distributions.installed import read_or_none
 from ansible.module_utils.aerie.distributions.written import Memory, Written
-from ansible.module_utils.aerie.patching import diff, fold, problems
+from ansible.module_utils.aerie.patching import diff, fold, refusals
 from ansible.module_utils.aerie.patching.bytecode import stale_copies
 from ansible.module_utils.aerie.patching.commit import Change
-from ansible.module_utils.aerie.patching.problems import Problem
+from ansible.module_utils.aerie.patching.refusals import Problem
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ansible.module_utils.aerie.patching.pristine_copies import Store
     from ansible.module_utils.aerie.patching.series import Series, SeriesPatch
-    from ansible.module_utils.aerie.patching.store import Store
 
 OK, PRISTINE, OURS, DRIFTED, MISSING = "ok", "pristine", "written before", "drifted", "missing target"
 
@@ -84,7 +84,7 @@ def make(root: Path, name: str, series: list[Series], store: Store, absent: bool
         return plan
     memory = store.memory(name)
     if not absent:
-        plan.problems += problems.other_versions(plan)
+        plan.problems += refusals.other_versions(plan)
     record = _read_record(plan, memory, store)
     fits = [one for one in series if one.version == plan.distribution.version]
     # Rolling back another version touches only what is recorded; a series for it says nothing about it.
@@ -213,7 +213,7 @@ def _classify(plan: DistPlan, after: dict[str, bytes | None], memory: Memory, ab
             known.update(written.digests)
         if not file.pristine_known:
             file.state = MISSING if file.current is None else DRIFTED
-            plan.problems.append(problems.no_pristine(plan, file))
+            plan.problems.append(refusals.no_pristine(plan, file))
         elif file.current_digest == file.target_digest:
             file.state = OK
         elif file.current_digest == file.pristine_digest:
@@ -223,7 +223,7 @@ def _classify(plan: DistPlan, after: dict[str, bytes | None], memory: Memory, ab
         else:
             file.state = DRIFTED
             if not restore:
-                plan.problems.append(problems.drift(plan, file))
+                plan.problems.append(refusals.drift(plan, file))
 
 
 def _set_patch_states(plan: DistPlan, outcomes: list[PatchState], absent: bool) -> None:
@@ -242,7 +242,7 @@ def _set_patch_states(plan: DistPlan, outcomes: list[PatchState], absent: bool) 
             outcome.state == fold.OBSOLETE and not outcome.patch.keep_when_obsolete
         )
         if bad and not absent:
-            plan.problems.append(problems.misfit(outcome))
+            plan.problems.append(refusals.misfit(outcome))
         plan.patches.append(outcome)
 
 
