@@ -13,10 +13,11 @@ import yaml
 from aerie_paths import CHECKOUT, HOST_PROGRAM
 
 from ansible.module_utils.aerie.audit.run import Demand, run
+from ansible.module_utils.aerie.distributions import written
 from ansible.module_utils.aerie.distributions.installed import site_packages_of
 from ansible.module_utils.aerie.distributions.lock import parse
-from ansible.module_utils.aerie.patching import decide, engine
-from ansible.module_utils.aerie.patching.pristine_copies import Store
+from ansible.module_utils.aerie.patching import engine
+from ansible.module_utils.aerie.patching.observe import Missing, observe
 from ansible.module_utils.aerie.patching.request import Request
 from ansible.module_utils.aerie.patching.series import Series, from_raw, read_directory
 from tools.mutationkit import mutating
@@ -54,8 +55,10 @@ class Bench:
 
     def pristine(self, series: Series) -> dict[str, bytes]:
         """The wheel's bytes of each file that a series edits."""
-        found = decide.make(self.environment, series.distribution, [series], Store(self.environment), False, False)
-        return {one.path: one.pristine or b"" for one in found.files if one.path in series.files}
+        memory = written.read(self.environment).of(series.distribution)
+        observed = observe(self.environment, series.distribution, [series], memory, rollback=False)
+        files = () if isinstance(observed, Missing) else observed.files
+        return {file.path: file.pristine or b"" for file in files if file.path in series.files}
 
     def converge(self, raws: list[dict[str, Any]]) -> None:
         """Patch the copy with these series, whatever it was before."""

@@ -8,37 +8,24 @@ import shutil
 import stat
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Sequence
 
+from ansible.module_utils.aerie.distributions import written
 from ansible.module_utils.aerie.patching import bytecode
 from ansible.module_utils.aerie.patching.files import sync_directory, write_new
+from ansible.module_utils.aerie.patching.refusals import PATCHABLE, WRITABLE
+from ansible.module_utils.aerie.shared.refusal import Refusal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ansible.module_utils.aerie.patching.states import Change
+
 _STAGE = ".aerie-stage"
-
-
-class CannotWriteError(Exception):
-    """A file cannot be replaced here; nothing was changed."""
 
 
 class NotPutBackError(Exception):
     """A replacement failed and so did putting the old files back; the next run repairs it from digests."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """New bytes for ``path`` in ``site_packages``; ``None`` removes the file."""
-
-    site_packages: Path
-    path: str
-    content: bytes | None
-
-    @property
-    def file(self) -> Path:
-        """Where the file is."""
-        return self.site_packages / self.path
 
 
 @dataclass
@@ -49,18 +36,20 @@ class _Staged:
     replaced: bool = False
 
 
-def check_places(root: Path, changes: list[Change]) -> None:
-    """Refuse directories that cannot be written, or that lead out of the environment at ``root`` into a cache."""
+def check_places(root: Path, changes: Sequence[Change]) -> None:
+    """Raise ``Refusal`` for a folder that cannot be written, or that leads out of the environment into a cache."""
     for change in changes:
         parent = _existing_parent(change.file)
         real = parent.resolve()
         inside = real == change.site_packages or change.site_packages in real.parents
         if not inside or root not in change.site_packages.parents:
-            raise CannotWriteError(
+            found = (
                 f"{parent} is a link to {real}, outside the environment: writing there would change every user of it"
             )
+            raise Refusal("write", found, PATCHABLE, WRITABLE)
         if not os.access(parent, os.W_OK | os.X_OK):
-            raise CannotWriteError(f"{parent} cannot be written (read-only file system, or no permission)")
+            found = f"{parent} cannot be written (read-only file system, or no permission)"
+            raise Refusal("write", found, PATCHABLE, WRITABLE)
 
 
 def _existing_parent(path: Path) -> Path:
@@ -70,9 +59,9 @@ def _existing_parent(path: Path) -> Path:
     return parent
 
 
-def _stage_places(root: Path, changes: list[Change]) -> dict[Path, Path]:
+def _stage_places(root: Path, changes: Sequence[Change]) -> dict[Path, Path]:
     """For each site-packages a directory on the same file system, so that a rename can reach it."""
-    private = root / ".aerie" / "patches"
+    private = written.folder_of(root)
     places = {}
     for site in {change.site_packages for change in changes}:
         same = private.stat().st_dev == site.stat().st_dev
@@ -82,15 +71,12 @@ def _stage_places(root: Path, changes: list[Change]) -> dict[Path, Path]:
 
 def clear_stages(root: Path, sites: set[Path]) -> None:
     """Remove what a killed run left staged. Call with the lock held."""
-    for place in [root / ".aerie" / "patches", *sites]:
+    for place in [written.folder_of(root), *sites]:
         if (place / _STAGE).is_dir():
             shutil.rmtree(place / _STAGE)
-    for folder in (root / ".aerie" / "patches", root / ".aerie" / "patches" / "pristine"):
-        for leftover in folder.glob(".*.tmp"):
-            leftover.unlink()
 
 
-def commit(root: Path, changes: list[Change]) -> None:
+def commit(root: Path, changes: Sequence[Change]) -> None:
     """Make all ``changes``, or raise and leave everything as it was.
 
     New files take mode and owner of those they replace. A hard link or symbolic link is replaced

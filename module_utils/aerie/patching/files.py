@@ -31,6 +31,12 @@ def write_new(path: Path, content: bytes, mode: int = 0o644) -> None:
         raise
 
 
+def clear_temporary(folder: Path) -> None:
+    """Remove what a killed `write_durably` left in ``folder``."""
+    for leftover in folder.glob(".*.tmp"):
+        leftover.unlink()
+
+
 def write_durably(path: Path, content: bytes) -> None:
     """Give ``path`` new bytes by a rename, so that no reader ever sees a part of them."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

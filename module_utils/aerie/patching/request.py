@@ -3,36 +3,45 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-from ansible.module_utils.aerie.shared.checks import Checks
+from typing import TYPE_CHECKING, Any, Sequence
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ansible.module_utils.aerie.patching.series import Series
+    from ansible.module_utils.aerie.shared.checks import Checks
 
 PRESENT, ABSENT, AUDITED = "present", "absent", "audited"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Request:
-    """What a run is asked for."""
+    """What a run is asked for.
+
+    Attributes:
+        environment: the virtual environment, a link to it, or its site-packages.
+        series: the series to apply, to audit or to take away.
+        state: ``PRESENT``, ``ABSENT`` or ``AUDITED``.
+        restore: whether drifted files may be overwritten.
+        check_mode: whether nothing may be written.
+        lock_wait_s: seconds to wait for another run on the same environment.
+
+    """
 
     environment: Path
-    series: list[Series]
+    series: Sequence[Series]
     state: str = PRESENT
     restore: bool = False
     check_mode: bool = False
     lock_wait_s: float = 10.0
 
 
-@dataclass
+@dataclass(frozen=True)
 class Result:
     """What a run found and did. ``diffs`` has Ansible's form, ``drift`` is text for the reader."""
 
-    changed: bool = False
-    checks: Checks = field(default_factory=Checks)
-    data: dict[str, Any] = field(default_factory=dict)
+    changed: bool
+    checks: Checks
+    data: dict[str, Any]
     diffs: list[dict[str, str]] = field(default_factory=list)
     drift: str = ""

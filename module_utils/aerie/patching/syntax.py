@@ -6,14 +6,14 @@ import json
 import subprocess
 import sys
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Sequence
 
 from ansible.module_utils.aerie.distributions.installed import python_version
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ansible.module_utils.aerie.patching.commit import Change
+    from ansible.module_utils.aerie.patching.states import Change
 
 _PROGRAM = """
 import json, sys, warnings
@@ -28,7 +28,7 @@ print(json.dumps(faults))
 """
 
 
-def syntax_faults(root: Path, changes: list[Change]) -> list[tuple[str, str]]:
+def syntax_faults(root: Path, changes: Sequence[Change]) -> list[tuple[str, str]]:
     """The path and error of every changed Python file that does not compile.
 
     Asked of the environment's own interpreter where this one has another version.

@@ -25,7 +25,7 @@ from .helpers import PRISTINE, Env, Maker, assert_clean, failed, snapshot, stand
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-WRITERS = ("commit.py", "engine.py", "pristine_copies.py", "files.py", "bytecode.py", "lock.py")
+WRITERS = ("commit.py", "engine.py", "transaction.py", "pristine_copies.py", "files.py", "bytecode.py", "lock.py")
 KILLS = 200
 
 
