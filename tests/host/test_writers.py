@@ -9,7 +9,8 @@ import pytest
 
 from aerie_host.data.samples import Sample
 from aerie_host.extract import writers
-from aerie_host.extract.writers import Area, Piece, Writers
+from aerie_host.extract.writer_process import Area, Piece
+from aerie_host.extract.writers import Writers
 from aerie_host.folder.layout import Folder
 
 LAYERS, HIDDEN, LENGTH, AT_ONCE, SLABS = [1, 2], 256, 16, 400, 2

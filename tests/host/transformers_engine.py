@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from aerie_host.extract.engine import Span
-from aerie_host.extract.writers import Area
+from aerie_host.extract.writer_process import Area
 
 SLABS = 3
 

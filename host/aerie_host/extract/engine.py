@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
-from aerie_host.extract.writers import Area, Piece, Writers, worker_count
+from aerie_host.extract.writer_process import Area, Piece
+from aerie_host.extract.writers import Writers, worker_count
 from aerie_host.shared.refusal import Refusal
 
 if TYPE_CHECKING:
