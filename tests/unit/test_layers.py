@@ -105,7 +105,7 @@ def test_the_host_program_imports_downwards(module: str) -> None:
     assert {other for other in others if rank(other, HOST_LAYERS) >= rank(folder, HOST_LAYERS)} == set()
 
 
-@pytest.mark.parametrize("modules", [HOST], ids=["host program"])
+@pytest.mark.parametrize("modules", [HOST, MODULES], ids=["host program", "module_utils"])
 def test_no_modules_import_each_other_in_a_circle(modules: dict[str, set[str]]) -> None:
     # The name of a folder stands for its __init__, which imports nothing.
     graphlib.TopologicalSorter(modules).prepare()
