@@ -246,6 +246,24 @@ def test_without_0016_shared_memory(environment: Environment, tmp_path: Path) ->
     assert "Worker failed with error 'call _map_slabs first'" in done.stderr
 
 
+def test_without_0018_vllm_derives_config(battery: Any) -> None:
+    report, log = battery("0018-vllm-derives-config", architecture="mistral", case="mixed")
+    assert report, log[-3000:]
+    assert "rounding explains" in findings(report)
+
+
+def test_with_the_whole_series_a_window_is_kept(environment: Environment, tmp_path: Path) -> None:
+    report, log = environment.battery(tmp_path / "report.json", "mistral", ("mixed",))
+    assert report, log[-3000:]
+    assert findings(report) == ""
+
+
+def test_a_residual_that_is_used_up_is_not_added_again(environment: Environment, tmp_path: Path) -> None:
+    report, log = environment.battery(tmp_path / "report.json", "stablelm", ("mixed",))
+    assert report, log[-3000:]
+    assert findings(report) == ""
+
+
 def test_without_0017_sharded_norms(environment: Environment, tmp_path: Path) -> None:
     """One process is a group too; what the trainer empties on a GPU is emptied on the CPU and holds what memory may."""
     script = (

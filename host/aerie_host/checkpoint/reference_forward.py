@@ -24,7 +24,10 @@ ROUNDINGS = 2.0
 UNIT_ROUNDOFF = 2.0**-8
 
 # Where Transformers keeps the decoder layers of its causal language models.
-PLACES = ("model.layers", "model.language_model.layers", "language_model.model.layers", "transformer.h")
+PLACES = (
+    "model.layers", "model.language_model.layers", "language_model.model.layers", "transformer.h", "transformer.blocks",
+    "model.decoder.layers", "gpt_neox.layers", "backbone.layers",
+)  # fmt: skip
 
 
 def decoder_layers(model: Any) -> torch.nn.ModuleList:

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from aerie_host.truth.checkpoints import END_OF_SEQUENCE, LAYERS, VOCABULARY
+from aerie_host.truth.checkpoints import END_OF_SEQUENCE, VOCABULARY
 from aerie_host.truth.names import NAMES
 
 # How a case is run: in one call of ``generate``; in a call for each sequence; streamed to files, as an extraction does.
@@ -28,12 +28,15 @@ class Case:
         return NAMES[self.key]
 
 
-def layer_ids(seed: int) -> list[int]:
-    """Layers to capture: out of order, one twice, the first and the last among them, which a set would lose."""
+def layer_ids(seed: int, count: int) -> list[int]:
+    """Layers to capture of a model with ``count``: out of order, one twice, the first and the last among them.
+
+    A set of layers would lose order and repeats.
+    """
     draw = random.Random(seed)  # noqa: S311 - test data, not a secret
-    twice = draw.randrange(1, LAYERS - 1)
+    twice = draw.randrange(1, count - 1)
     while True:
-        layers = draw.sample([0, LAYERS - 1, twice, twice], 4)
+        layers = draw.sample([0, count - 1, twice, twice], 4)
         if layers != sorted(layers):
             return layers
 

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from aerie_host.truth.twin import read_config, twin_config
+from aerie_host.truth.weights import draw, fix_routing
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -72,34 +75,6 @@ def _deepseek_v3() -> Any:
     return config
 
 
-def _fix_routing(model: Any) -> None:
-    """Let every token carry its experts in its embedding, so that rounding cannot choose others.
-
-    Near ties between experts are common among random weights; two forwards that round differently then compute
-    different functions, and no bound tells that from a mistake. Here the first hidden units hold a code that no layer
-    writes to and every router reads, in another order in each layer. A token's two experts are in one group.
-    """
-    experts = model.config.n_routed_experts
-    group = experts // model.config.n_group
-    with torch.no_grad():
-        code = model.model.embed_tokens.weight[:, :experts]
-        code.zero_()
-        for token in range(VOCABULARY):
-            first = token % experts
-            second = first - first % group + (first + 1 + token // experts % (group - 1)) % group
-            code[token, first], code[token, second] = 1.0, 0.75
-        for number, layer in enumerate(model.model.layers):
-            layer.self_attn.o_proj.weight[:experts] = 0.0
-            for name, weight in layer.mlp.named_parameters():
-                if name.endswith("down_proj.weight"):
-                    weight[:experts] = 0.0
-            if hasattr(layer.mlp, "gate"):
-                layer.mlp.gate.weight.zero_()
-                for expert in range(experts):
-                    place = (expert + number * group) % experts
-                    layer.mlp.gate.weight[expert, place] = 1.0
-
-
 def _gemma3() -> Any:
     from transformers import Gemma3TextConfig
 
@@ -111,6 +86,20 @@ def _gemma3() -> Any:
     )  # fmt: skip
 
 
+def _mistral() -> Any:
+    from transformers import MistralConfig
+
+    # Every layer slides; the window is shorter than most sequences of the cases.
+    return MistralConfig(**_SHARED, num_key_value_heads=2, sliding_window=64)
+
+
+def _stablelm() -> Any:
+    from transformers import StableLmConfig
+
+    # Its layers return a complete state, and beside it a residual that is used up.
+    return StableLmConfig(**_SHARED, num_key_value_heads=2)
+
+
 # The name of each architecture in the inventory, and the configuration of its decoder.
 ARCHITECTURES = {
     "llama": _llama,
@@ -118,8 +107,12 @@ ARCHITECTURES = {
     "deepseek_v3": _deepseek_v3,
     "kimi_k25": _deepseek_v3,
     "gemma3": _gemma3,
+    "mistral": _mistral,
+    "stablelm": _stablelm,
 }
 
+# The one wrapper that Transformers does not know without code from the checkpoint.
+WRAPPER = "KimiK25ForConditionalGeneration"
 # vLLM asks a Kimi-K2.5 checkpoint for its image processor even when only text is read.
 _MEDIA_PROCESSOR = '''"""Stands in for the image processor of a checkpoint that is only asked for text."""
 
@@ -162,12 +155,36 @@ def build(architecture: str, folder: Path) -> tuple[Path, Path]:
         # Norm weights start out alike in every layer: a mix-up of layers would not show there.
         if values.dim() == 1:
             torch.nn.init.normal_(values, mean=values.mean().item(), std=_WEIGHT_SPREAD)
-    if hasattr(config, "n_routed_experts"):
-        _fix_routing(model)
+    fix_routing(model)
     decoder = folder / "decoder"
     model.to(torch.bfloat16).save_pretrained(decoder)
     _tokenizer().save_pretrained(decoder)
     if architecture != "kimi_k25":
+        return decoder, decoder
+    wrapper = folder / "wrapper"
+    _wrap(decoder, wrapper)
+    return wrapper, decoder
+
+
+def build_twin(target: Path, folder: Path) -> tuple[Path, Path]:
+    """Write the twin of the target model in the folder ``target``, bfloat16, the same bytes each time.
+
+    Returns:
+        The folder for vLLM and the folder for Transformers, as ``build`` does.
+
+    Raises:
+        Refusal: no twin can be made of this model.
+
+    """
+    from transformers import AutoModelForCausalLM
+
+    config = read_config(target)
+    model: Any = AutoModelForCausalLM.from_config(twin_config(config))
+    draw(model)
+    decoder = folder / "decoder"
+    model.to(torch.bfloat16).save_pretrained(decoder)
+    _tokenizer().save_pretrained(decoder)
+    if WRAPPER not in (config.get("architectures") or []):
         return decoder, decoder
     wrapper = folder / "wrapper"
     _wrap(decoder, wrapper)
@@ -183,7 +200,7 @@ def _wrap(decoder: Path, wrapper: Path) -> None:
     renamed = {f"language_model.{name}": values for name, values in weights.items()}
     save_file(renamed, wrapper / "model.safetensors", metadata={"format": "pt"})
     config = {
-        "architectures": ["KimiK25ForConditionalGeneration"],
+        "architectures": [WRAPPER],
         "model_type": "kimi_k25",
         "text_config": json.loads((decoder / "config.json").read_text(encoding="utf-8")),
         "media_placeholder_token_id": VOCABULARY - 1,

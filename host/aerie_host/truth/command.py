@@ -20,6 +20,7 @@ from aerie_host.shared.durable import write_json
 from aerie_host.shared.refusal import UsageRefusal
 from aerie_host.truth.checks import REMEDY, add_checks
 from aerie_host.truth.names import ARCHITECTURES, ASKED_FOR, CALLS, NAMES
+from aerie_host.truth.twin import read_config
 
 if TYPE_CHECKING:
     from aerie_host.spec import Spec
@@ -32,8 +33,15 @@ _FRAME = re.compile(r'File "(.*)", line (\d+), in (\S+)$')
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What the specification asks for: one engine for each architecture, size and cache."""
+    """What the specification asks for: one engine for each model, size and cache.
 
+    Attributes:
+        model: folder of the target whose twin is proven; empty proves none.
+        architectures: tiny checkpoints to prove besides.
+
+    """
+
+    model: str
     architectures: list[str]
     tensor_parallel_sizes: list[int]
     caches: list[str]
@@ -42,16 +50,18 @@ class Request:
     device: str
 
     def jobs(self) -> list[dict[str, Any]]:
-        """The jobs of ``engine``; a small cache is tried once, with the first architecture and size."""
+        """The jobs of ``engine``; a small cache is tried once, with the first model and size."""
+        subjects = [_twin_of(Path(self.model))] if self.model else []
+        subjects += [{"architecture": name} for name in self.architectures]
         common = {"seed": self.seed, "cases": self.cases, "device": self.device}
         jobs = [
-            {"architecture": name, "tensor_parallel_size": size, "small": False, **common}
-            for name in self.architectures
+            {**subject, "tensor_parallel_size": size, "small": False, **common}
+            for subject in subjects
             for size in self.tensor_parallel_sizes
             if "ample" in self.caches
         ]
         if "small" in self.caches:
-            first = {"architecture": self.architectures[0], "tensor_parallel_size": self.tensor_parallel_sizes[0]}
+            first = {**subjects[0], "tensor_parallel_size": self.tensor_parallel_sizes[0]}
             jobs.append({**first, "small": True, **common})
         return jobs
 
@@ -59,15 +69,17 @@ class Request:
 def _read_request(spec: Spec) -> Request:
     """The request; ``UsageRefusal`` when it names nothing, or what is not known."""
     request = Request(
-        architectures=spec.strings("architectures"),
+        model=spec.text("model", ""),
+        architectures=spec.strings("architectures", []),
         tensor_parallel_sizes=spec.numbers("tensor_parallel_sizes", [1]),
         caches=spec.strings("caches", list(CACHES)),
         cases=spec.strings("cases", []),
         seed=spec.number("seed", SEED),
         device=spec.choice("device", ("cpu", "cuda"), "cpu"),
     )
-    if not request.architectures:
-        raise UsageRefusal("truth", "no architecture is named", f"some of {', '.join(ARCHITECTURES)}")
+    if not request.architectures and not request.model:
+        wanted = f"a target model, or some of {', '.join(ARCHITECTURES)}"
+        raise UsageRefusal("truth", "neither a model nor an architecture is named", wanted)
     if not request.caches or not request.tensor_parallel_sizes:
         raise UsageRefusal("truth", "caches or tensor_parallel_sizes is empty", "at least one value in each")
     for name, values, known in (
@@ -105,6 +117,14 @@ def run(spec: Spec, check: bool) -> Outcome:
         kept = {"proved_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "checks": outcome.checks.as_list()}
         write_json(proof, {**kept, "data": outcome.data, "subject": subject})
     return outcome
+
+
+def _twin_of(target: Path) -> dict[str, Any]:
+    """The part of a job that names the target whose twin is run; another configuration makes another job."""
+    config = read_config(target)
+    name = next(iter(config.get("architectures") or []), config.get("model_type", "the target model"))
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+    return {"architecture": f"twin of {name}", "model": str(target), "config": digest}
 
 
 def program_digest() -> str:

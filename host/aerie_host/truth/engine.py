@@ -18,8 +18,9 @@ import torch
 
 from aerie_host.checkpoint.reference_forward import Forward, ReferenceModel, Rounding
 from aerie_host.extract.generator import EngineLimits, make_generator
+from aerie_host.shared.model_config import read_facts
 from aerie_host.truth.cases import Case, cases, layer_ids
-from aerie_host.truth.checkpoints import LAYERS, VOCABULARY, build
+from aerie_host.truth.checkpoints import VOCABULARY, build, build_twin
 from aerie_host.truth.compare import Comparison, compare, separation
 from aerie_host.truth.files import through_files
 from aerie_host.truth.names import ASKED_FOR, CALLS, NAMES, SMALL
@@ -133,18 +134,20 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     """Build the checkpoint, run the battery, and return findings and figures as plain data.
 
     Args:
-        job: architecture, seed, tensor_parallel_size, small (step and cache), device, and cases: the keys of those to
-            run; when empty, of all that are meant for the job.
+        job: architecture; model, the folder of the target whose twin is run in place of the architecture, or none;
+            seed, tensor_parallel_size, small (step and cache), device; and cases: the keys of those to run; when empty,
+            of all that are meant for the job.
     """
     started = time.monotonic()
     if job["device"] == "cpu" and job["tensor_parallel_size"] > 1:
         # vLLM wants a memory node for each rank to bind its threads to; a small machine has one.
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    layers = layer_ids(job["seed"])
     keys = [key for key in job["cases"] or [*NAMES, *CALLS] if key in SMALL or not job["small"]]
     with tempfile.TemporaryDirectory(prefix="aerie-truth-") as name:
         folder = Path(name)
-        checkpoint, decoder = build(job["architecture"], folder)
+        target = job.get("model")
+        checkpoint, decoder = build_twin(Path(target), folder) if target else build(job["architecture"], folder)
+        layers = layer_ids(job["seed"], read_facts(decoder).num_layers)
         generator = make_generator(
             checkpoint,
             layers,
@@ -200,7 +203,7 @@ def _compare_all(
             exact[tuple(sequence)] = float32.forward(sequence)
             rounding.add(bfloat16.forward(sequence), exact[tuple(sequence)])
     if exact:
-        report["bounds"] = [rounding.row_bound(layer) for layer in range(LAYERS)]
+        report["bounds"] = [rounding.row_bound(layer) for layer in range(len(rounding.worst))]
         report["separation"] = separation(list(exact.values()))
     batches = []
     worst: dict[int, float] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # The architectures that checkpoints.py builds a checkpoint for.
-ARCHITECTURES = ("llama", "qwen3", "deepseek_v3", "kimi_k25", "gemma3")
+ARCHITECTURES = ("llama", "qwen3", "deepseek_v3", "kimi_k25", "gemma3", "mistral", "stablelm")
 # The name of each case in a specification, and in a report.
 NAMES = {
     "one": "one sequence",

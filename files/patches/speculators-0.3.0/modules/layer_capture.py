@@ -26,6 +26,7 @@ from vllm.distributed import get_pp_group, get_tp_group
 from vllm.model_executor.models.interfaces import supports_multimodal
 from vllm.v1.outputs import ModelRunnerOutput
 
+from .handover import SUM, HandoverProbe
 from .slabs import Captured, Rows, Slabs
 
 __all__ = ["LayerCapture"]
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 # Steps whose rows may still be on their way: one runs, one waits for it. Were copies slower than steps and more were
 # let out, they would take every slab, and the driver would wait for a free one for ever.
 AWAY = 2
+# Tokens of the run in which is found out what the layers hand over.
+TRIAL_TOKENS = 16
 
 
 def _end_with(parent: int) -> None:
@@ -61,44 +64,55 @@ class Step:
     home: torch.cuda.Event | None = None
 
 
+def language_model_of(model: torch.nn.Module) -> torch.nn.Module:
+    """Return the language model of a multimodal wrapper, or the model itself."""
+    # vLLM answers supports_multimodal() by interface, get_language_model() by module.
+    found: torch.nn.Module = model.get_language_model() if supports_multimodal(model) else model
+    return found
+
+
 def decoder_layers(model: torch.nn.Module) -> torch.nn.ModuleList:
     """Return the decoder layers of a target model, also inside a multimodal wrapper.
 
     Raises:
         ValueError: the model keeps its decoder layers where vLLM's text models do not.
     """
-    # vLLM answers supports_multimodal() by interface, get_language_model() by module.
-    language_model = model.get_language_model() if supports_multimodal(model) else model
-    layers = getattr(getattr(language_model, "model", None), "layers", None)
-    if not isinstance(layers, torch.nn.ModuleList) or len(layers) == 0:
-        raise ValueError(
-            f"{type(model).__name__}: no decoder layers at `model.layers` of its "
-            f"language model ({type(language_model).__name__}); hidden states of this "
-            "architecture cannot be captured"
-        )
-    return layers
+    language_model = language_model_of(model)
+    for path in ("model.layers", "transformer.h", "model.decoder.layers", "backbone.layers", "gpt_neox.layers"):
+        layers: Any = language_model
+        for name in path.split("."):
+            layers = getattr(layers, name, None)
+        if isinstance(layers, torch.nn.ModuleList) and len(layers) > 0:
+            return layers
+    raise ValueError(
+        f"{type(model).__name__}: no decoder layers at the known places of its "
+        f"language model ({type(language_model).__name__}); hidden states of this "
+        "architecture cannot be captured"
+    )
 
 
-def layer_state(output: Any, layer_id: int) -> torch.Tensor:
-    """Return what decoder layer ``layer_id`` hands on: update plus residual.
+def layer_state(output: Any, layer_id: int, handover: str) -> torch.Tensor:
+    """Return the state after decoder layer ``layer_id``.
 
     Args:
-        output: ``(update, residual)`` or one tensor, each ``[tokens, hidden]``.
+        output: ``(hidden, residual)`` or one tensor, each ``[tokens, hidden]``.
+        layer_id: the layer, for the message.
+        handover: what the pair means, as ``HandoverProbe`` found.
 
     Returns:
         A tensor ``[tokens, hidden]`` in the model's dtype that no later layer writes
-        to (vLLM's fused norms work in place on update and residual).
+        to (vLLM's fused norms work in place on both).
     """
     if isinstance(output, torch.Tensor):
         return output.clone()
     if isinstance(output, tuple) and len(output) == 2 and isinstance(output[0], torch.Tensor):
-        update, residual = output
-        if residual is None:
-            return update.clone()
-        if isinstance(residual, torch.Tensor) and residual.shape == update.shape:
-            return update + residual
+        hidden, residual = output
+        if handover != SUM:
+            return hidden.clone()
+        if isinstance(residual, torch.Tensor) and residual.shape == hidden.shape:
+            return hidden + residual
     raise TypeError(
-        f"decoder layer {layer_id} returned {type(output).__name__}, expected a tensor or (update, residual)"
+        f"decoder layer {layer_id} returned {type(output).__name__}, expected a tensor or (hidden, residual)"
     )
 
 
@@ -141,6 +155,10 @@ class LayerCapture:
         if on_cuda:
             # The next step is prepared while this one runs: vLLM then waits before it reuses what it copies from.
             worker.model_runner.prepare_inputs_event = torch.Event()
+        # Every rank takes part: the layers that are tried talk to each other.
+        with HandoverProbe(language_model_of(worker.model_runner.model), layers, set(layer_ids)) as probe:
+            worker.model_runner._dummy_run(TRIAL_TOKENS)  # noqa: SLF001 - how vLLM itself warms up
+        self._handover = probe.found
         if get_tp_group().rank_in_group != 0:
             return
         if on_cuda:
@@ -163,7 +181,8 @@ class LayerCapture:
             raise RuntimeError(f"slab {self._slab} holds rows that nobody asked for")
         if self._stream is not None and self._slab not in self._pinned:
             self._pin(self._slabs, self._slab)
-        runner: Any = self.model_runner  # type: ignore[attr-defined]
+        worker: Any = self
+        runner = worker.model_runner
         batch = runner.input_batch
         count = batch.num_reqs
         bounds = runner.query_start_loc.np[: count + 1].tolist()
@@ -187,7 +206,7 @@ class LayerCapture:
                 return
             step = self._steps[-1]
             used = step.rows[-1].end
-            state = layer_state(output, layer_id)[:used]
+            state = layer_state(output, layer_id, self._handover[layer_id])[:used]
             home = self._slabs.rows(self._slab, slot, 0, used)
             if self._stream is None:
                 home.copy_(state)
@@ -229,7 +248,8 @@ class LayerCapture:
         Nobody wants these tokens, and to sample is to wait for the device, which would then idle while the next step
         is prepared.
         """
-        runner: Any = self.model_runner  # type: ignore[attr-defined]
+        worker: Any = self
+        runner = worker.model_runner
         runner.execute_model_state = None
         batch = runner.input_batch
         unfinished = runner.discard_request_mask.np[: batch.num_reqs].tolist()
