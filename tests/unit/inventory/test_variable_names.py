@@ -174,7 +174,8 @@ def test_the_mapping_takes_every_default_of_a_role_from_that_role() -> None:
             assert name.startswith("vllm_") or name in {"__ml_env_result", "__package_patches_result"}, name
     assert {name for name in taken if name in ARGUMENTS} == {name for name in taken if taken[name] == name}
     assert {name for name in taken if name not in ARGUMENTS} == {
-        "truth_architectures", "truth_seed", "truth_tensor_parallel_sizes", "vllm_trust_first_download",
+        "truth_architectures", "truth_seed", "truth_target_model", "truth_tensor_parallel_sizes",
+        "vllm_trust_first_download",
     }  # fmt: skip
     assert all("default" in ARGUMENTS[argument] for argument in taken.values())
 
