@@ -20,7 +20,7 @@ def used_bytes() -> list[int]:
         return []
     try:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        numbers = [int(one) for one in visible.split(",") if one.strip().isdigit()]
+        numbers = [int(number) for number in visible.split(",") if number.strip().isdigit()]
         places = numbers or range(pynvml.nvmlDeviceGetCount())
         handles = [pynvml.nvmlDeviceGetHandleByIndex(place) for place in places]
         return [int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) for handle in handles]

@@ -25,7 +25,7 @@ class Inputs:
 
     @property
     def method(self) -> str:
-        """The origin of the loss masks, in words."""
+        """The origin of the loss masks, for the report."""
         method = "given with the token ids" if self.data.tally.shapes[TOKENS] else ""
         if self.data.tally.without_mask:
             method += f" ({self.data.tally.without_mask} rows without a mask: every token is trained on)"

@@ -157,7 +157,7 @@ def _capabilities() -> list[str]:
     import torch
 
     pairs = [torch.cuda.get_device_capability(number) for number in range(torch.cuda.device_count())]
-    return [cuda.words(pair) for pair in pairs]
+    return [cuda.text(pair) for pair in pairs]
 
 
 def architectures(name: str, device: str) -> Check:

@@ -17,14 +17,14 @@ FIRST_TOOLKIT = {(12, 0): (12, 8), (10, 0): (12, 8), (9, 0): (11, 8), (8, 9): (1
 ARCHITECTURE = re.compile(r"(?:(sm|compute)_(\d+)(\d)|(\d+)\.(\d))([af]?)")
 
 
-def version(text: str) -> Version:
-    """Major and minor of a version in words, ``(0, 0)`` when there are none: "12.8.93" gives ``(12, 8)``."""
-    match = re.match(r"(\d+)\.(\d+)", text)
+def version(written: str) -> Version:
+    """Major and minor of a version text, ``(0, 0)`` when it has none: "12.8.93" gives ``(12, 8)``."""
+    match = re.match(r"(\d+)\.(\d+)", written)
     return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
 
 
-def words(number: Version) -> str:
-    """A version in words: "12.8"."""
+def text(number: Version) -> str:
+    """A version as text: "12.8"."""
     return f"{number[0]}.{number[1]}"
 
 
@@ -80,7 +80,7 @@ def architecture_check(
 
 def _first_toolkit(capability: Version) -> str:
     first = FIRST_TOOLKIT.get(capability)
-    return f" (CUDA {words(first)} or newer)" if first else ""
+    return f" (CUDA {text(first)} or newer)" if first else ""
 
 
 def find_nvcc() -> str:
@@ -120,8 +120,8 @@ def compiler_check(name: str, path: str, release: str, cuda: str, capabilities: 
     good = bool(path) and bool(release) and version(release) >= oldest
     found = f"{path}, release {release or 'unknown'}" if path else "no nvcc"
     remedy = (
-        f"install the CUDA toolkit {words(oldest)} or newer (package cuda-nvcc), or choose kernels that are compiled "
+        f"install the CUDA toolkit {text(oldest)} or newer (package cuda-nvcc), or choose kernels that are compiled "
         "already: VLLM_USE_FLASHINFER_SAMPLER=0 and VLLM_ATTENTION_BACKEND=FLASH_ATTN in hidden_states_job_environment"
     )
-    wanted = f"nvcc {words(oldest)} or newer, where FlashInfer compiles kernels at first use"
+    wanted = f"nvcc {text(oldest)} or newer, where FlashInfer compiles kernels at first use"
     return Check(name, "pass" if good else "warn", found, wanted, "" if good else remedy)

@@ -37,14 +37,14 @@ def sha256_file(path: Path) -> str:
 def sha256_files(paths: Iterable[Path]) -> dict[Path, str | None]:
     """Digests of many files, None for one that cannot be read. Hashing leaves Python's lock, so threads pay."""
 
-    def one(path: Path) -> tuple[Path, str | None]:
+    def digest(path: Path) -> tuple[Path, str | None]:
         try:
             return path, sha256_file(path)
         except OSError:
             return path, None
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        return dict(pool.map(one, paths))
+        return dict(pool.map(digest, paths))
 
 
 def sha256_json(value: Any) -> str:

@@ -54,7 +54,7 @@ def _needed(file: IO[bytes], name: str) -> list[str]:
         raw = file.read(56)
         kind, _, offset, address, _, size = struct.unpack_from("<IIQQQQ", raw)
         segments.append(Segment(kind, offset, address, size))
-    dynamic = [one for one in segments if one.kind == PT_DYNAMIC]
+    dynamic = [segment for segment in segments if segment.kind == PT_DYNAMIC]
     if not dynamic:
         return []
     file.seek(dynamic[0].offset)
@@ -71,9 +71,9 @@ def _needed(file: IO[bytes], name: str) -> list[str]:
 
 def _strings(file: IO[bytes], name: str, segments: list[Segment], tags: dict[int, int]) -> bytes:
     address, size = tags.get(DT_STRTAB, 0), tags.get(DT_STRSZ, 0)
-    for one in segments:
-        if one.kind == PT_LOAD and one.address <= address < one.address + one.size:
-            file.seek(one.offset + address - one.address)
+    for segment in segments:
+        if segment.kind == PT_LOAD and segment.address <= address < segment.address + segment.size:
+            file.seek(segment.offset + address - segment.address)
             return file.read(size)
     raise ElfError(f"{name}: its table of names lies in no segment")
 
@@ -85,4 +85,4 @@ def _name(strings: bytes, place: int) -> str:
 def cuda_majors(libraries: list[str]) -> set[str]:
     """The CUDA major versions that library names carry: ``libcudart.so.12`` gives ``12``."""
     found = (re.match(r"libcudart\.so\.(\d+)", name) for name in libraries)
-    return {one.group(1) for one in found if one}
+    return {match.group(1) for match in found if match}

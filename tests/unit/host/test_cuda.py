@@ -30,7 +30,7 @@ CU128_WHEEL = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
     ],
 )
 def test_which_builds_run_on_which_gpu(built: list[str], capability: tuple[int, int], runs: bool) -> None:
-    assert cuda.runs_on(cuda.words(capability), built) is runs
+    assert cuda.runs_on(cuda.text(capability), built) is runs
 
 
 @pytest.mark.parametrize(
