@@ -14,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import aerie_paths  # noqa: F401  (makes the following importable)
 
 from ansible.module_utils.aerie.distributions.lock import joined, parse
-from ansible.module_utils.aerie.patching.series import SeriesError
 from ansible.module_utils.aerie.shared.refusal import Refusal
 
 
@@ -29,7 +28,7 @@ def read_lock(paths: object) -> list[list[str]]:
 
 
 def read_series(directories: object) -> list[dict[str, Any]]:
-    """The series, read and judged as `package_patches` does. Raises ``SeriesError``."""
+    """The series, read and judged as `package_patches` does. Raises ``SeriesRefusal``."""
     plugin = action_loader.get("package_patches", class_only=True)
     series: list[dict[str, Any]] = sys.modules[plugin.__module__].read_all(directories or [])
     return series
@@ -60,17 +59,6 @@ class ActionModule(ActionBase):
         except Refusal as refusal:
             aerie = {"section": "audit", "checks": [refusal.as_check().as_data()], "data": {}}
             result.update(failed=True, changed=False, msg=str(refusal), aerie=aerie)
-            return result
-        except SeriesError as error:
-            remedy = "mend the stack's files: make lock renews a lock, tools/series.py lint shows what ails a series"
-            check = {
-                "name": "stack files",
-                "status": "fail",
-                "found": str(error),
-                "wanted": "a readable lock and series",
-            }
-            aerie = {"section": "audit", "checks": [{**check, "remedy": remedy}], "data": {}}
-            result.update(failed=True, changed=False, msg=f"{error}. Remedy: {remedy}", aerie=aerie)
             return result
         module_result = self._execute_module(module_name="env_audit", module_args=arguments, task_vars=task_vars)
         for bulky in ("series", "pins"):

@@ -13,7 +13,7 @@ from ansible.plugins.action import ActionBase
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import aerie_paths  # noqa: F401  (makes the following importable)
 
-from ansible.module_utils.aerie.patching.series import SeriesError, from_raw, read_directory
+from ansible.module_utils.aerie.patching.series import SeriesRefusal, from_raw, read_directory
 
 
 def parse_yaml(text: str) -> object:
@@ -25,14 +25,14 @@ def parse_yaml(text: str) -> object:
 
 
 def read_all(directories: object) -> list[dict[str, Any]]:
-    """The content of every series directory, judged by the schema. Raises ``SeriesError``."""
+    """The content of every series directory, judged by the schema. Raises ``SeriesRefusal``."""
     if not isinstance(directories, list):
-        raise SeriesError(f"series_dirs: a list of absolute paths is wanted, found {directories!r}")
+        raise SeriesRefusal(f"series_dirs: a list of absolute paths is wanted, found {directories!r}")
     series = []
     for directory in directories:
         path = Path(str(directory))
         if not path.is_absolute() or not path.is_dir():
-            raise SeriesError(f"series_dirs: {directory} is no absolute path of a directory on the controller")
+            raise SeriesRefusal(f"series_dirs: {directory} is no absolute path of a directory on the controller")
         raw = read_directory(path, parse_yaml)
         from_raw(raw)
         series.append(raw)
@@ -50,16 +50,9 @@ class ActionModule(ActionBase):
         arguments = dict(self._task.args)
         try:
             arguments["series"] = read_all(arguments.get("series_dirs"))
-        except SeriesError as error:
-            check = {
-                "name": "series",
-                "status": "fail",
-                "found": str(error),
-                "wanted": "a series that keeps the schema",
-            }
-            check["remedy"] = "mend the series; tools/series.py lint shows all faults"
-            aerie = {"section": "patch", "checks": [check], "data": {}}
-            result.update(failed=True, changed=False, msg=f"{error}. Remedy: {check['remedy']}", aerie=aerie)
+        except SeriesRefusal as refusal:
+            aerie = {"section": "patch", "checks": [refusal.as_check().as_data()], "data": {}}
+            result.update(failed=True, changed=False, msg=str(refusal), aerie=aerie)
             return result
         module_result = self._execute_module(module_name="package_patches", module_args=arguments, task_vars=task_vars)
         # The content of the series is no information for a reader of the log.

@@ -52,7 +52,7 @@ from ansible.module_utils.aerie.audit.run import Demand, run
 from ansible.module_utils.aerie.distributions.installed import environment_root, site_packages_of
 from ansible.module_utils.aerie.distributions.lock import Pin
 from ansible.module_utils.aerie.module_io.result import finish
-from ansible.module_utils.aerie.patching.series import SeriesError, from_raw
+from ansible.module_utils.aerie.patching.series import SeriesRefusal, from_raw
 
 
 def main() -> None:
@@ -84,8 +84,8 @@ def main() -> None:
     stack = given["stack"]
     try:
         series = [from_raw(raw) for raw in given["series"]]
-    except SeriesError as error:
-        module.fail_json(msg=str(error))
+    except SeriesRefusal as refusal:
+        module.fail_json(msg=str(refusal))
     demand = Demand(
         environment=environment,
         stack=str(stack.get("name", "")),

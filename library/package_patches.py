@@ -99,7 +99,7 @@ from ansible.module_utils.aerie.module_io.result import finish
 from ansible.module_utils.aerie.patching.engine import run
 from ansible.module_utils.aerie.patching.probes import collect
 from ansible.module_utils.aerie.patching.request import Request
-from ansible.module_utils.aerie.patching.series import SeriesError, from_raw
+from ansible.module_utils.aerie.patching.series import SeriesRefusal, from_raw
 from ansible.module_utils.aerie.shared.checks import failure_message
 
 
@@ -121,8 +121,8 @@ def main() -> None:
         module.fail_json(msg="package_patches reads its series on the controller: action_plugins is not on the path")
     try:
         series = [from_raw(raw) for raw in given["series"]]
-    except SeriesError as error:
-        module.fail_json(msg=str(error))
+    except SeriesRefusal as refusal:
+        module.fail_json(msg=str(refusal))
     result = run(
         Request(
             environment=Path(given["environment"]).absolute(),
@@ -130,7 +130,7 @@ def main() -> None:
             state=given["state"],
             restore=given["on_drift"] == "restore",
             check_mode=module.check_mode,
-            lock_wait_s=given["lock_timeout"],
+            hold_wait_s=given["lock_timeout"],
         )
     )
     extra = {"patches": result.data["patches"], "probes": collect(series)}

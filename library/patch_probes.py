@@ -53,10 +53,11 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible.module_utils.aerie.distributions.installed import UnfitEnvironmentError, environment_root
+from ansible.module_utils.aerie.distributions.installed import environment_root
 from ansible.module_utils.aerie.module_io.result import finish
 from ansible.module_utils.aerie.patching.probes import check_greps, check_imports
 from ansible.module_utils.aerie.shared.checks import Checks, failure_message
+from ansible.module_utils.aerie.shared.refusal import Refusal
 
 
 def main() -> None:
@@ -81,8 +82,8 @@ def main() -> None:
             lines = check_greps(root, given["probes"]["grep"], checks)
         else:
             errors = check_imports(root, given["probes"]["imports"], checks, given["timeout"])
-    except UnfitEnvironmentError as error:
-        checks.add("environment", "fail", error, "an environment that can be judged", error.remedy)
+    except Refusal as refusal:
+        checks.append(refusal.as_check())
     failures = [f"{check.name}: found {check.found}, wanted {check.wanted}" for check in checks.failed]
     shown = {"lines": lines, "stderr": errors, "failures": failures}
     aerie = {"section": "patch", "checks": checks.as_list(), "data": {}}

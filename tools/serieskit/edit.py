@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ansible.module_utils.aerie.distributions import installed as dist
 from ansible.module_utils.aerie.patching import diff, fold
-from ansible.module_utils.aerie.patching.series import SeriesError, from_raw
+from ansible.module_utils.aerie.patching.series import SeriesRefusal, from_raw
 from tools.serieskit.load import CannotRunError, read_raw, read_series
 
 if TYPE_CHECKING:
@@ -129,12 +129,12 @@ def _replace_document(directory: Path, document: str, new_file: Path) -> None:
     file.write_text(document, encoding="utf-8")
     try:
         from_raw(read_raw(directory))
-    except SeriesError as error:
+    except SeriesRefusal as refusal:
         file.write_bytes(before)
         new_file.unlink()
         raise CannotRunError(
-            f"the entry does not fit at the end of {file} (patches must be the last key): {error}"
-        ) from error
+            f"the entry does not fit at the end of {file} (patches must be the last key): {refusal.found}"
+        ) from refusal
 
 
 def relocate(content: bytes, one: diff.FileDiff) -> tuple[bytes, list[int]]:
@@ -186,7 +186,7 @@ def renumbered(text: str, parsed: diff.Patch, places: list[int]) -> str:
 def refresh(directory: Path, release: Release) -> list[str]:
     """Rewrite line numbers and digests after an edit of the series or for another release; return what changed.
 
-    All patches are computed before any is written. Raises ``SeriesError`` for a series that cannot be read, such as
+    All patches are computed before any is written. Raises ``SeriesRefusal`` for a series that cannot be read, such as
     one whose patches are not in the order of their numbers.
     """
     raw = read_raw(directory)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import InvalidRequirement, Requirement
 
 from ansible.module_utils.aerie.patching import fold
-from ansible.module_utils.aerie.patching.series import HEADER_FIELDS, SeriesError
+from ansible.module_utils.aerie.patching.series import HEADER_FIELDS, SeriesRefusal
 from tools import serieskit
 from tools.serieskit.load import read_series
 
@@ -24,8 +24,8 @@ def lint_schema(directory: Path) -> list[str]:
     """The faults for which the series cannot even be read."""
     try:
         read_series(directory)
-    except SeriesError as error:
-        return [str(error)]
+    except SeriesRefusal as refusal:
+        return [refusal.found]
     return []
 
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ansible.module_utils.aerie.distributions.installed import UnfitEnvironmentError, sha256
+from ansible.module_utils.aerie.distributions.installed import sha256
 from ansible.module_utils.aerie.patching.diff import DiffError
-from ansible.module_utils.aerie.patching.series import Series, SeriesError, from_raw, read_directory
+from ansible.module_utils.aerie.patching.series import Series, from_raw, read_directory
+from ansible.module_utils.aerie.shared.refusal import Refusal
 from tools import serieskit
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class CannotRunError(Exception):
 
 
 # Whatever says that a question cannot be answered.
-REFUSALS = (CannotRunError, SeriesError, DiffError, UnfitEnvironmentError, OSError)
+REFUSALS = (CannotRunError, Refusal, DiffError, OSError)
 
 
 def parse_yaml(text: str) -> object:
@@ -40,14 +41,14 @@ def parse_yaml(text: str) -> object:
 
 
 def read_raw(directory: Path) -> dict[str, Any]:
-    """The content of a series directory. Raises ``SeriesError`` or ``CannotRunError``."""
+    """The content of a series directory. Raises ``SeriesRefusal`` or ``CannotRunError``."""
     if not (directory / "series.yml").is_file():
         raise CannotRunError(f"{directory} has no series.yml")
     return read_directory(directory.resolve(), parse_yaml)
 
 
 def read_series(directory: Path) -> Series:
-    """The series in a directory. Raises ``SeriesError`` or ``CannotRunError``."""
+    """The series in a directory. Raises ``SeriesRefusal`` or ``CannotRunError``."""
     return from_raw(read_raw(directory))
 
 

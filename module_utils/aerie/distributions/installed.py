@@ -10,30 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.aerie.distributions.names import normalize
+from ansible.module_utils.aerie.shared.refusal import Refusal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-class UnfitEnvironmentError(Exception):
-    """The environment cannot be judged; ``remedy`` says what to do."""
-
-    def __init__(self, message: str, remedy: str) -> None:
-        super().__init__(message)
-        self.remedy = remedy
-
-
 def sha256(content: bytes) -> str:
     """The hexadecimal sha256 of ``content``."""
     return hashlib.sha256(content).hexdigest()
-
-
-def read_or_none(path: Path) -> bytes | None:
-    """The bytes of a file, ``None`` when there is none."""
-    try:
-        return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
 
 
 def record_hash(content: bytes) -> str:
@@ -148,7 +133,7 @@ def _metadata(dist_info: Path) -> tuple[str, str]:
 def find(root: Path, name: str) -> Distribution | None:
     """Find the distribution ``name`` in the environment at ``root``; ``None`` when not installed.
 
-    Raises ``UnfitEnvironmentError`` when two copies are there, since then no digest can be trusted.
+    Raises ``Refusal`` when two copies are there, since then no digest can be trusted.
     """
     wanted = normalize(name)
     found: list[Distribution] = []
@@ -160,8 +145,10 @@ def find(root: Path, name: str) -> Distribution | None:
                 found.append(Distribution(real_name, version, site, dist_info))
     if len(found) > 1:
         places = ", ".join(str(copy.dist_info) for copy in found)
-        raise UnfitEnvironmentError(
+        raise Refusal(
+            "environment",
             f"{name} is installed {len(found)} times: {places}",
+            "one copy",
             f"remove all copies and install {name} once, or make the environment anew",
         )
     return found[0] if found else None

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Mapping
 
-from ansible.module_utils.aerie.distributions.installed import read_or_none
+from ansible.module_utils.aerie.shared.durable import read_or_none
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,16 +20,12 @@ class HeldRefusal(Refusal):
     """Another run holds what this one needs."""
 
 
-class LockedError(Exception):
-    """Another run holds the environment."""
-
-
 @contextmanager
-def environment_lock(root: Path, wait_s: float) -> Iterator[None]:
+def environment_hold(root: Path, wait_s: float) -> Iterator[None]:
     """Hold the environment at ``root``; wait up to ``wait_s`` seconds for whoever holds it.
 
-    The kernel releases the lock when its holder dies, so none is ever left behind.
-    Raises ``LockedError`` naming the holder, ``OSError`` when the lock file cannot be made.
+    The kernel ends the hold when its holder dies, so none is ever left behind.
+    Raises ``HeldRefusal`` naming the holder, ``OSError`` when the lock file cannot be made.
     """
     path = root / ".aerie" / "lock"
     path.parent.mkdir(exist_ok=True)
@@ -49,7 +45,8 @@ def _acquire(handle: int, root: Path, wait_s: float) -> None:
     while not _try_lock(handle):
         if time.monotonic() >= deadline:
             holder = os.pread(handle, 200, 0).decode(errors="replace") or "a process that has not said its name yet"
-            raise LockedError(f"{root} is being patched by another run ({holder})")
+            found = f"{root} is being patched by another run ({holder})"
+            raise HeldRefusal("hold", found, "one run at a time", "wait for the other run to end, then run again")
         time.sleep(0.05)
 
 

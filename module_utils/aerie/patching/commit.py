@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Sequence
 
 from ansible.module_utils.aerie.distributions import written
 from ansible.module_utils.aerie.patching import bytecode
-from ansible.module_utils.aerie.patching.files import sync_directory, write_new
 from ansible.module_utils.aerie.patching.refusals import PATCHABLE, WRITABLE
+from ansible.module_utils.aerie.shared.durable import sync_folder, write_new
 from ansible.module_utils.aerie.shared.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -101,6 +101,9 @@ def _stage(change: Change, place: Path, number: int) -> _Staged:
         write_new(staged.new, change.content)
         if exists:
             _take_over(staged.new, target)
+        else:
+            # Whatever the umask allows, only the owner may change code that all users of the environment run.
+            staged.new.chmod(stat.S_IMODE(staged.new.stat().st_mode) & 0o644)
     if exists:
         staged.old = place / f"{number}.old"
         _keep_inode(target, staged.old)
@@ -146,7 +149,7 @@ def _replace_all(staged: list[_Staged]) -> None:
             # Somebody may have imported the old file in between.
             bytecode.drop(one.change.file)
         for folder in {one.change.file.parent for one in staged}:
-            sync_directory(folder)
+            sync_folder(folder)
     except BaseException as error:
         _put_all_back(staged, made, error)
         raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Mapping, Sequence
 
 from ansible.module_utils.aerie.distributions import installed, written
-from ansible.module_utils.aerie.environment.hold import LockedError, environment_lock
+from ansible.module_utils.aerie.environment.hold import environment_hold
 from ansible.module_utils.aerie.patching import commit, refusals, report, transaction
 from ansible.module_utils.aerie.patching.decide import Decision, Goal, decide
 from ansible.module_utils.aerie.patching.observe import Missing, observe
@@ -30,13 +30,13 @@ def run(request: Request) -> Result:
         if request.check_mode or request.state == AUDITED:
             return _run(request, root, write=False)
         return _run_held(request, root)
-    except (installed.UnfitEnvironmentError, LockedError, Refusal, OSError) as error:
+    except (Refusal, OSError) as error:
         return report.refused(request, (), error)
 
 
 def _run_held(request: Request, root: Path) -> Result:
     try:
-        with environment_lock(root, request.lock_wait_s):
+        with environment_hold(root, request.hold_wait_s):
             return _run(request, root, write=True)
     except OSError as error:
         if error.errno not in report.DENIED:

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Mapping, Sequence
 
 from ansible.module_utils.aerie.distributions import installed
-from ansible.module_utils.aerie.distributions.installed import read_or_none, sha256
+from ansible.module_utils.aerie.distributions.installed import sha256
 from ansible.module_utils.aerie.patching import bytecode, diff, pristine_copies
+from ansible.module_utils.aerie.shared.durable import read_or_none
+from ansible.module_utils.aerie.shared.refusal import Refusal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,7 +89,7 @@ class Observation:
 def observe(root: Path, name: str, series: Sequence[Series], memory: Memory, rollback: bool) -> Observation | Missing:
     """Read all that is known of one distribution.
 
-    Raises ``UnfitEnvironmentError`` where the environment cannot be judged at all, ``OSError`` for what cannot be read.
+    Raises ``Refusal`` where the environment cannot be judged at all, ``OSError`` for what cannot be read.
     """
     distribution = installed.find(root, name)
     if distribution is None:
@@ -107,8 +109,10 @@ def observe(root: Path, name: str, series: Sequence[Series], memory: Memory, rol
 def _record_content(name: str, distribution: installed.Distribution) -> bytes:
     content = read_or_none(distribution.site_packages / distribution.record_path)
     if content is None:
-        raise installed.UnfitEnvironmentError(
+        raise Refusal(
+            "environment",
             f"{name} has no RECORD in {distribution.dist_info}, so what the wheel delivered is unknown",
+            "RECORD",
             f"reinstall {name} from a wheel; an editable install cannot be patched",
         )
     return content

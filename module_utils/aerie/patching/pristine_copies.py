@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.aerie.distributions import written
-from ansible.module_utils.aerie.distributions.installed import read_or_none, sha256
-from ansible.module_utils.aerie.patching.files import sync_directory, write_durably
+from ansible.module_utils.aerie.distributions.installed import sha256
+from ansible.module_utils.aerie.shared.durable import read_or_none, sync_folder, write_durably
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,4 +39,4 @@ def prune(root: Path, needed: set[str]) -> None:
     for copy in unneeded:
         copy.unlink()
     if unneeded:
-        sync_directory(folder_of(root))
+        sync_folder(folder_of(root))

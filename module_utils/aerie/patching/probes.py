@@ -8,9 +8,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.aerie.distributions import installed as dist
-from ansible.module_utils.aerie.distributions.installed import read_or_none
 from ansible.module_utils.aerie.patching import fold
 from ansible.module_utils.aerie.patching.series import Grep
+from ansible.module_utils.aerie.shared.durable import read_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,8 +6,6 @@ import difflib
 import errno
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
-from ansible.module_utils.aerie.distributions import installed
-from ansible.module_utils.aerie.environment.hold import LockedError
 from ansible.module_utils.aerie.patching import fold
 from ansible.module_utils.aerie.patching.refusals import LOOK, PATCHABLE, WRITABLE
 from ansible.module_utils.aerie.patching.request import ABSENT, AUDITED, PRESENT, Request, Result
@@ -90,10 +88,6 @@ def not_put_back(
 def _as_refusal(error: Exception) -> Refusal:
     if isinstance(error, Refusal):
         return error
-    if isinstance(error, installed.UnfitEnvironmentError):
-        return Refusal("environment", error, PATCHABLE, error.remedy)
-    if isinstance(error, LockedError):
-        return Refusal("lock", error, PATCHABLE, "wait for the other run to end, then run again")
     code = getattr(error, "errno", None)
     if code in (errno.ENOSPC, errno.EDQUOT):
         remedy = "free some space on the file system of the environment, then run again"

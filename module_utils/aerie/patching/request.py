@@ -24,7 +24,7 @@ class Request:
         state: ``PRESENT``, ``ABSENT`` or ``AUDITED``.
         restore: whether drifted files may be overwritten.
         check_mode: whether nothing may be written.
-        lock_wait_s: seconds to wait for another run on the same environment.
+        hold_wait_s: seconds to wait for another run on the same environment.
 
     """
 
@@ -33,7 +33,7 @@ class Request:
     state: str = PRESENT
     restore: bool = False
     check_mode: bool = False
-    lock_wait_s: float = 10.0
+    hold_wait_s: float = 10.0
 
 
 @dataclass(frozen=True)

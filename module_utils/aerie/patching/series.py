@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ansible.module_utils.aerie.distributions.installed import sha256
 from ansible.module_utils.aerie.distributions.names import normalize
 from ansible.module_utils.aerie.patching import diff
+from ansible.module_utils.aerie.shared.refusal import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +22,12 @@ _PATCH_KEYS = _PATCH_REQUIRED | {"keep_when_obsolete"}
 _CONTRACT_KINDS = ("call", "defines", "source")
 
 
-class SeriesError(ValueError):
-    """``series.yml`` or a file it names breaks the schema; the text lists every fault."""
+class SeriesRefusal(Refusal):
+    """``series.yml`` or a file that it names breaks the schema; ``found`` lists every fault."""
+
+    def __init__(self, found: str) -> None:
+        remedy = "mend the series; tools/series.py lint shows all faults"
+        super().__init__("series", found, "a series that keeps the schema", remedy)
 
 
 @dataclass(frozen=True)
@@ -207,7 +212,7 @@ def _cross_checks(read: _Reader, series: Series, texts: dict[str, bytes], module
 def build(name: str, document: object, texts: dict[str, bytes], modules: dict[str, bytes]) -> Series:
     """Make a ``Series`` of a parsed ``series.yml`` and the bytes of its files.
 
-    ``texts`` maps patch ids, ``modules`` source paths to bytes. Raises ``SeriesError`` with all faults.
+    ``texts`` maps patch ids, ``modules`` source paths to bytes. Raises ``SeriesRefusal`` with all faults.
     """
     read = _Reader()
     top = read.keys("series.yml", document, {"distribution", "version", "files", "patches"}, _SERIES_KEYS)
@@ -241,7 +246,7 @@ def build(name: str, document: object, texts: dict[str, bytes], modules: dict[st
     if None not in patches:
         _cross_checks(read, series, texts, modules)
     if read.faults:
-        raise SeriesError(f"series {name}: " + "; ".join(read.faults))
+        raise SeriesRefusal(f"series {name}: " + "; ".join(read.faults))
     return series
 
 
@@ -257,12 +262,12 @@ def _digest(texts: dict[str, bytes], modules: dict[str, bytes], document: object
 def read_directory(path: Path, parse_yaml: Callable[[str], object]) -> dict[str, Any]:
     """Read a series directory into one JSON-able dict, the form that travels to the module.
 
-    The YAML parser is handed in: the hosts have none. Raises ``SeriesError``.
+    The YAML parser is handed in: the hosts have none. Raises ``SeriesRefusal``.
     """
     try:
         document = parse_yaml((path / "series.yml").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise SeriesError(f"series {path.name}: series.yml cannot be read: {error}") from None
+        raise SeriesRefusal(f"series {path.name}: series.yml cannot be read: {error}") from None
     raw: dict[str, Any] = {"name": path.name, "document": document, "texts": {}, "modules": {}}
     for patch in sorted(path.glob("*.patch")):
         raw["texts"][patch.stem] = _utf8(patch)
@@ -276,11 +281,11 @@ def _utf8(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SeriesError(f"{path}: {error}") from None
+        raise SeriesRefusal(f"{path}: {error}") from None
 
 
 def from_raw(raw: dict[str, Any]) -> Series:
-    """The series of a dict made by ``read_directory``. Raises ``SeriesError``."""
+    """The series of a dict made by ``read_directory``. Raises ``SeriesRefusal``."""
     texts = {name: text.encode("utf-8") for name, text in raw["texts"].items()}
     modules = {name: text.encode("utf-8") for name, text in raw["modules"].items()}
     return build(raw["name"], raw["document"], texts, modules)

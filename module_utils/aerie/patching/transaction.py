@@ -10,10 +10,9 @@ import contextlib
 from typing import TYPE_CHECKING, Mapping, Sequence
 
 from ansible.module_utils.aerie.distributions import written
-from ansible.module_utils.aerie.distributions.installed import read_or_none
 from ansible.module_utils.aerie.distributions.written import Memories, Memory, Written
 from ansible.module_utils.aerie.patching import commit, pristine_copies
-from ansible.module_utils.aerie.patching.files import clear_temporary, write_durably
+from ansible.module_utils.aerie.shared.durable import read_or_none, write_durably
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +60,9 @@ def _clear(root: Path, sites: set[Path]) -> None:
     """Remove what a killed run left."""
     commit.clear_stages(root, sites)
     for folder in (written.folder_of(root), pristine_copies.folder_of(root)):
-        clear_temporary(folder)
+        # Files that were never renamed into place; earlier versions called them `.tmp`.
+        for leftover in [*folder.glob(".*.partial"), *folder.glob(".*.tmp")]:
+            leftover.unlink()
 
 
 def _remember(root: Path, decision: Decision) -> None:

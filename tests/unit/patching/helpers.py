@@ -183,7 +183,7 @@ class Env:
     def run(self, maker: Maker | None = None, **options: Any) -> Result:
         series = [maker.series()] if maker else []
         options.setdefault("environment", self.root)
-        options.setdefault("lock_wait_s", 0.2)
+        options.setdefault("hold_wait_s", 0.2)
         return run(Request(series=series, **options))
 
     def read(self, path: str) -> bytes | None:
@@ -204,7 +204,11 @@ class Env:
 
 def assert_clean(root: Path) -> None:
     """No rejects, backups or half-written files anywhere."""
-    bad = [p for p in root.rglob("*") if p.suffix in (".rej", ".orig", ".tmp", ".new", ".old") or "stage" in p.name]
+    bad = [
+        p
+        for p in root.rglob("*")
+        if p.suffix in (".rej", ".orig", ".tmp", ".partial", ".new", ".old") or "stage" in p.name
+    ]
     assert not bad
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ansible.module_utils.aerie.environment.hold import environment_lock
+from ansible.module_utils.aerie.environment.hold import environment_hold
 from ansible.module_utils.aerie.patching import commit
 
 from .helpers import PRISTINE, Env, Maker, assert_clean, failed, snapshot, standard
@@ -25,7 +25,11 @@ from .helpers import PRISTINE, Env, Maker, assert_clean, failed, snapshot, stand
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-WRITERS = ("commit.py", "engine.py", "transaction.py", "pristine_copies.py", "files.py", "bytecode.py", "lock.py")
+WRITERS = {
+    "patching": {"bytecode.py", "commit.py", "engine.py", "pristine_copies.py", "transaction.py"},
+    "environment": {"hold.py"},
+    "shared": {"durable.py"},
+}
 KILLS = 200
 
 
@@ -48,8 +52,8 @@ class Countdown:
         self.count = 0
 
     def __call__(self, frame: object, event: str, _: object) -> object:
-        code = frame.f_code  # type: ignore[attr-defined]
-        if "patching" not in code.co_filename or Path(code.co_filename).name not in WRITERS:
+        file = Path(frame.f_code.co_filename)  # type: ignore[attr-defined]
+        if file.name not in WRITERS.get(file.parent.name, ()):
             return None
         if event == "line":
             self.count += 1
@@ -264,9 +268,9 @@ def test_site_packages_on_another_file_system(tmp_path: Path, maker: Maker) -> N
 
 
 def test_the_second_run_names_the_first_and_refuses(env: Env, maker: Maker) -> None:
-    with environment_lock(env.root.resolve(), 1):
-        result = env.run(maker, lock_wait_s=0.1)
-    assert failed(result) == ["lock"]
+    with environment_hold(env.root.resolve(), 1):
+        result = env.run(maker, hold_wait_s=0.1)
+    assert failed(result) == ["hold"]
     assert f"process {os.getpid()}, since 20" in result.checks.failed[0].found
     env.assert_pristine()
     assert env.run(maker).changed
@@ -276,14 +280,14 @@ def test_the_second_run_waits_for_a_short_first(env: Env, maker: Maker) -> None:
     ready = threading.Event()
 
     def hold() -> None:
-        with environment_lock(env.root.resolve(), 1):
+        with environment_hold(env.root.resolve(), 1):
             ready.set()
             time.sleep(0.2)
 
     thread = threading.Thread(target=hold)
     thread.start()
     ready.wait()
-    result = env.run(maker, lock_wait_s=30)
+    result = env.run(maker, hold_wait_s=30)
     thread.join()
     assert (failed(result), result.changed) == ([], True)
 
@@ -294,7 +298,7 @@ def test_many_runs_at_once_end_in_one_of_the_wanted_states(env: Env, maker: Make
     for number in range(8):
         child = os.fork()
         if child == 0:
-            result = env.run(other if number % 2 else maker, lock_wait_s=30)
+            result = env.run(other if number % 2 else maker, hold_wait_s=30)
             os._exit(bool(result.checks.failed))
         children.append(child)
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 8
@@ -307,7 +311,7 @@ def test_two_environments_do_not_know_each_other(tmp_path: Path, maker: Maker) -
     one, two = Env(tmp_path / "one"), Env(tmp_path / "two")
     one.run(maker)
     two.assert_pristine()
-    with environment_lock(one.root.resolve(), 1):
+    with environment_hold(one.root.resolve(), 1):
         assert two.run(maker).changed
     assert snapshot(one.site) == snapshot(two.site)
 

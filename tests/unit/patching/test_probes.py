@@ -14,7 +14,7 @@ from ansible.module_utils.aerie.module_io.result import finish
 from ansible.module_utils.aerie.patching import probes
 from ansible.module_utils.aerie.patching.engine import run
 from ansible.module_utils.aerie.patching.request import Request
-from ansible.module_utils.aerie.patching.series import SeriesError
+from ansible.module_utils.aerie.patching.series import SeriesRefusal
 from ansible.module_utils.aerie.shared.checks import Checks, failure_message
 
 from .helpers import PRISTINE, Env, Maker, assert_clean, failed, lay_out, snapshot, standard, states
@@ -184,13 +184,13 @@ def test_the_controller_reads_a_series_whole(directory: Path) -> None:
 )
 def test_the_controller_refuses_a_bad_series(directory: Path, spoil: Callable[[Path], object], text: str) -> None:
     spoil(directory)
-    with pytest.raises(SeriesError, match=text):
+    with pytest.raises(SeriesRefusal, match=text):
         read_all([str(directory)])
 
 
 @pytest.mark.parametrize("given", ["files/patches/x", "/nowhere", None])
 def test_series_directories_are_absolute_and_exist(given: str | None) -> None:
-    with pytest.raises(SeriesError, match="series_dirs"):
+    with pytest.raises(SeriesRefusal, match="series_dirs"):
         read_all([given] if given else given)
 
 
