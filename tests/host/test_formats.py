@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 
-import pytest
 import torch
 from safetensors import safe_open
 
@@ -14,9 +13,9 @@ from aerie_host.folder.layout import Folder
 from aerie_host.judge import command as judge
 from aerie_host.ready import command as ready_command
 from aerie_host.shared.model_config import CONVENTION
-from aerie_host.shared.refusal import Refusal, UsageRefusal
 from aerie_host.spec import Spec
 from tests.host.conftest import ANSWERS, LAYERS
+from tests.refusals import refused, usage_refused
 
 ALL = {f"data_{n}.safetensors" for n in range(len(ANSWERS))}
 
@@ -81,12 +80,12 @@ def test_resume_keeps_and_mends_safetensors(extraction):
 
 def test_another_format_in_the_same_folder_is_refused_and_replaced_only_when_told(extraction):
     extraction.run()
-    with pytest.raises(Refusal, match=r"changed: files \(pt -> safetensors\)"):
+    with refused(match=r"changed: files \(pt -> safetensors\)"):
         extraction.run(file_format="safetensors")
     outcome = extraction.run(file_format="safetensors", overwrite=True)
     assert outcome.data["overwritten"] == len(ANSWERS)
     assert {path.name for path in extraction.output.iterdir() if path.name.startswith("data_")} == ALL
-    with pytest.raises(UsageRefusal, match="wanted one of pt, safetensors"):
+    with usage_refused(match="wanted one of pt, safetensors"):
         extraction.run(file_format="npz")
 
 
@@ -95,7 +94,7 @@ def test_files_that_training_would_read_are_foreign_among_safetensors_too(extrac
     extraction.run()
     for name in ("data_99.safetensors", "notes.pt"):
         (extraction.output / name).write_bytes(b"mine")
-        with pytest.raises(Refusal, match=f"not its samples: {name}"):
+        with refused(match=f"not its samples: {name}"):
             extraction.run()
         (extraction.output / name).unlink()
 

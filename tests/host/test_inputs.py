@@ -16,12 +16,12 @@ from aerie_host.data.data_file import DataFile
 from aerie_host.data.loss_mask import TemplateRefusedError
 from aerie_host.data.samples import Encoder, Limits, prepare
 from aerie_host.judge import command as judge
-from aerie_host.shared.refusal import Refusal, UsageRefusal
 from aerie_host.shared.shard import Shard
 from aerie_host.spec import Spec
 from tests.host.conftest import ANSWERS
 from tests.host.models import fast_tokenizer, slow_tokenizer
 from tests.host.test_samples import CHAT, masked_texts
+from tests.refusals import refused, usage_refused
 
 TOOLS = [{"type": "function", "function": {"name": "where", "parameters": {"city": {"type": "string"}}}}]
 CALL = {"type": "function", "function": {"name": "where", "arguments": {"city": "Rome"}}}
@@ -109,7 +109,7 @@ def test_parquet_gives_what_json_lines_give_over_many_row_groups(tmp_path):
 def test_a_broken_parquet_file_is_refused(tmp_path, cut, message):
     path = parquet(tmp_path / "data.parquet", [{"messages": CHAT}] * 10)
     path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(Refusal, match=f"cannot be read as parquet {message}"):
+    with refused(match=f"cannot be read as parquet {message}"):
         list(DataFile(path).read())
 
 
@@ -172,7 +172,7 @@ def test_two_shards_in_one_folder_are_refused_by_name(extraction):
     extraction.run(shard="1/2")
     before = extraction.digests()
     for other in ("2/2", "1/3", "1/1"):
-        with pytest.raises(Refusal, match=rf"changed: shard \(1/2 -> {other}\)"):
+        with refused(match=rf"changed: shard \(1/2 -> {other}\)"):
             extraction.run(shard=other)
     assert extraction.run(shard="1/2").data["nothing_to_do"]
     assert extraction.digests() == before
@@ -203,7 +203,7 @@ def test_a_folder_that_was_begun_before_shards_existed_is_whole(extraction):
             part.pop("shard", None)
         path.write_text(json.dumps(values))
     assert extraction.run().data["nothing_to_do"]
-    with pytest.raises(Refusal, match="shard"):
+    with refused(match="shard"):
         extraction.run(shard="1/2")
 
 
@@ -214,7 +214,7 @@ def test_what_the_data_is_and_what_was_not_read_of_it_is_reported(extraction):
         {"messages": [CHAT[0], {**CHAT[1], "reasoning_content": "Hm."}, CHAT[2], {"role": "assistant", "content": ""}]},
     ]
     extraction.data.write_text(json.dumps(rows))
-    with pytest.raises(Refusal, match=r"1 rows give no sample, at most 0 may: row 2: message 1 has the unknown role"):
+    with refused(match=r"1 rows give no sample, at most 0 may: row 2: message 1 has the unknown role"):
         extraction.run()
     outcome = extraction.run(max_skipped=1)
     found = {check["name"]: (check["status"], check["found"]) for check in outcome.checks.as_list()}
@@ -232,8 +232,6 @@ def test_what_the_data_is_and_what_was_not_read_of_it_is_reported(extraction):
 def test_data_of_no_known_format_stops_even_the_plan(extraction):
     extraction.data.write_text("question,answer\n")
     for check in (True, False):
-        with pytest.raises(
-            UsageRefusal, match="neither JSON lines, a JSON array nor parquet: it begins with 'question,answer'"
-        ):
+        with usage_refused(match="neither JSON lines, a JSON array nor parquet: it begins with 'question,answer'"):
             extraction.run(check=check)
     assert not extraction.output.exists()

@@ -14,10 +14,10 @@ from aerie_host.judge import command as judge
 from aerie_host.judge import flaws, reference
 from aerie_host.shared.digests import sha256_file
 from aerie_host.shared.durable import write_json
-from aerie_host.shared.refusal import Refusal
 from aerie_host.spec import Spec
 from tests.host.conftest import ANSWERS, LAYERS
 from tests.host.made_folder import failures
+from tests.refusals import refused
 
 
 def judged(extraction, **more):
@@ -69,7 +69,7 @@ def test_what_was_asked_is_compared_with_what_is_there(extraction):
 def test_an_unfinished_extraction_is_no_pass(extraction):
     extraction.run()
     extraction.folder.manifest.unlink()
-    with pytest.raises(Refusal, match="did not finish"):
+    with refused(match="did not finish"):
         judged(extraction)
 
 

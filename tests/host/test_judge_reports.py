@@ -13,8 +13,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="runs in the ML environment: tools/host_tests")
 
 from aerie_host.judge import flaws, sample_files  # noqa: E402  (found only now)
-from aerie_host.shared.refusal import Refusal, UsageRefusal  # noqa: E402  (found only now)
 from tests.host.made_folder import LAYERS, MadeFolder, failures, founds, sample, statuses  # noqa: E402  (found only now)
+from tests.refusals import refused, usage_refused  # noqa: E402  (found only now)
 
 HOST = Path(__file__).parents[2] / "host"
 OF_MANIFEST = {
@@ -76,7 +76,7 @@ def test_damage_to_what_others_made_is_named(theirs):
     torch.save(sample(0, 5), theirs.path / "data_9.pt")
     outcome = theirs.judge()
     found = failures(outcome)
-    assert found[flaws.FINITE] == "part/sample-77.pt: tensor 1, row 3: NaN"
+    assert found[flaws.FINITE] == "part/sample-77.pt: tensor 1, position 3: NaN"
     assert found[flaws.LAYERS] == "data_1.pt: 3 layers, 4 are in data_0.pt"
     assert set(found) == {flaws.FINITE, flaws.LAYERS}
     assert outcome.data["not_finite"] == [{"file": "part/sample-77.pt", "where": "tensor 1", "row": 3, "value": "NaN"}]
@@ -89,11 +89,11 @@ def test_what_cannot_be_judged_is_refused(tmp_path):
     folder = MadeFolder(tmp_path / "out", [3])
     (folder.path / "data_0.pt").unlink()
     folder.manifest.unlink()
-    with pytest.raises(Refusal, match="holds no sample"):
+    with refused(match="holds no sample"):
         folder.judge()
     (folder.path / ".aerie").mkdir()
     (folder.path / ".aerie/fingerprint.json").write_text("{}")
-    with pytest.raises(Refusal, match="did not finish"):
+    with refused(match="did not finish"):
         folder.judge()
     assert statuses(folder.judge(check=True)) == {"manifest": "n/a"}
 
@@ -183,7 +183,7 @@ def test_br_08_two_of_three_files_with_numbers_that_are_none_are_rejected_by_nam
     code, document = run_judge(folder.path, layer_ids=[0, 1, 2, 3])
     assert code == 1
     found = {check["name"]: check["found"] for check in document["aerie"]["checks"] if check["status"] == "fail"}
-    assert found == {flaws.FINITE: "data_1.pt: layer 1, row 3: NaN; data_2.pt: layer 3, row 6: infinity"}
+    assert found == {flaws.FINITE: "data_1.pt: layer 1, position 3: NaN; data_2.pt: layer 3, position 6: infinity"}
 
 
 def test_br_11_an_index_that_lost_the_samples_before_a_resume_is_no_pass(tmp_path):
@@ -223,23 +223,25 @@ def test_br_13_a_slice_that_keeps_its_batch_is_rejected(tmp_path):
 
     folder.change(as_views, "data_0.pt")
     assert (folder.path / "data_0.pt").stat().st_size > 60_000
-    assert "data_0.pt: layer 0: stores 8232 rows for 10 tokens" in failures(folder.judge())[flaws.OWN_ROWS]
+    assert "data_0.pt: layer 0: stores 8232 states for 10 tokens" in failures(folder.judge())[flaws.OWN_ROWS]
 
 
 def test_br_14_a_folder_that_is_missing_or_a_file_or_not_full_is_no_pass(tmp_path):
     code, document = run_judge(tmp_path / "missing")
-    assert (code, document["msg"]) == (
-        2,
-        f"judge: there is no folder {tmp_path}/missing: extract into it, or name another",
+    assert code == 2
+    assert document["msg"] == (
+        f"output folder: there is no folder {tmp_path}/missing; wanted a folder of samples. "
+        "Remedy: extract into it (--tags extract), or correct hidden_states_output_path"
     )
     (tmp_path / "file").write_text("")
     code, document = run_judge(tmp_path / "file")
-    assert (code, document["msg"]) == (2, f"judge: {tmp_path}/file is a file, wanted a folder of samples")
+    assert code == 2
+    assert document["msg"].startswith(f"output folder: {tmp_path}/file is a file; wanted a folder of samples. Remedy: ")
     folder = MadeFolder(tmp_path / "out", [3] * 4)
     data = tmp_path / "data.jsonl"
     data.write_text('{"messages": []}\n' * 128)
     assert failures(folder.judge(data=str(data))) == {"as many samples as asked": "4 written, 0 skipped"}
-    with pytest.raises(UsageRefusal, match="is a folder, wanted one file"):
+    with usage_refused(match="is a folder; wanted one file"):
         folder.judge(data=str(tmp_path))
 
 

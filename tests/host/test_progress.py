@@ -7,7 +7,8 @@ import json
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from aerie_host.shared.refusal import Refusal, UsageRefusal
+from aerie_host.shared.refusal import Refusal
+from tests.refusals import refused, usage_refused
 
 
 def test_an_extraction_writes_metrics_that_prometheus_reads(extraction, tmp_path):
@@ -34,12 +35,12 @@ def test_a_job_that_fails_says_so_in_its_progress(extraction, tmp_path):
         raise Refusal("model", "no model")
 
     extraction.engine = broken
-    with pytest.raises(Refusal, match="no model"):
+    with refused(match="no model"):
         extraction.run(progress=str(tmp_path / "progress.json"))
     assert json.loads((tmp_path / "progress.json").read_text())["phase"] == "failed"
 
 
 @pytest.mark.parametrize("name", ["aerie.prom", "/tmp/aerie.txt"])
 def test_a_metrics_file_that_no_collector_would_read_is_refused(extraction, name):
-    with pytest.raises(UsageRefusal, match=r"wanted an absolute path that ends in \.prom"):
+    with usage_refused(match=r"wanted an absolute path that ends in \.prom"):
         extraction.run(check=True, prometheus_file=name)

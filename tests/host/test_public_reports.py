@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from aerie_host.ready import command as ready_command
-from aerie_host.shared.refusal import Refusal
 from aerie_host.spec import Spec
 from tests.host.conftest import LAYERS
 from tests.host.models import checkpoint
 from tests.host.transformers_engine import TransformersEngine
+from tests.refusals import refused
 
 # Three turns and an answer to each.
 CHAT = [
@@ -86,7 +86,7 @@ def test_br_18_every_answer_is_trained_on_and_what_has_none_is_counted(extractio
     late = [{"role": "user", "content": "Where is Rome? " * 40}, CHAT[1]]
     write(extraction, [{"id": "good", "messages": CHAT}, {"id": "late", "messages": late}])
     spec = {"max_length": 200, "on_too_long": "truncate"}
-    with pytest.raises(Refusal, match=r"1 lines give no sample, at most 0 may: line 2 \(late\): no trainable token"):
+    with refused(match=r"1 lines give no sample, at most 0 may: line 2 \(late\): no trainable token"):
         extraction.run(**spec)
     outcome = extraction.run(**spec, max_skipped=1)
     assert not outcome.failed
@@ -100,7 +100,7 @@ def test_br_18_every_answer_is_trained_on_and_what_has_none_is_counted(extractio
 def test_br_18_a_row_that_the_template_refuses_stops_nothing_else(extraction, tmp_path):
     extraction.spec["model"] = str(checkpoint(tmp_path / "model", family="alternating"))
     write(extraction, [{"messages": CHAT}, {"id": "odd", "messages": [*CHAT[:2], *CHAT[1:2]]}, {"messages": CHAT[:2]}])
-    with pytest.raises(Refusal, match=r"line 2 \(odd\): the chat template refuses .*roles must alternate"):
+    with refused(match=r"line 2 \(odd\): the chat template refuses .*roles must alternate"):
         extraction.run()
     outcome = extraction.run(max_skipped=1)
     assert outcome.data["samples"] == 2

@@ -9,8 +9,8 @@ import torch
 
 from aerie_host.ready import command as ready_command
 from aerie_host.shared.durable import write_json
-from aerie_host.shared.refusal import Refusal, UsageRefusal
 from aerie_host.spec import Spec
+from tests.refusals import refused, usage_refused
 
 pytest.importorskip("speculators")
 
@@ -31,7 +31,7 @@ def test_an_extracted_folder_is_ready(extraction, dtype):
 
 
 def test_one_step_cannot_show_a_falling_loss(extraction):
-    with pytest.raises(UsageRefusal, match="at least 2 steps"):
+    with usage_refused(match="at least 2 steps"):
         ready(extraction, steps=1)
 
 
@@ -76,9 +76,9 @@ def test_true_lengths_and_not_those_guessed_from_file_sizes(extraction):
 
 
 def test_without_an_extraction_nothing_is_ready(extraction):
-    with pytest.raises(Refusal, match="extract first"):
+    with refused(match="extract first"):
         ready(extraction)
     extraction.folder.create()
     write_json(extraction.folder.manifest, {"version": 1, "model": {}, "samples": [], "hidden_size": 64, "layers": [0]})
-    with pytest.raises(Refusal, match="finds no file"):
+    with refused(match="finds no file"):
         ready(extraction)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from aerie_host.shared.refusal import Refusal
 from tests.host.conftest import ANSWERS
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,7 +34,7 @@ def test_a_full_disk_at_some_sample_leaves_whole_files_and_the_next_run_goes_on(
         return original(job)
 
     extraction.engine = filling
-    with pytest.raises(Refusal, match=r"could not be written: No space left on device|while running: .* are free"):
+    with refused(match=r"could not be written: No space left on device|while running: .* are free"):
         extraction.run()
     done = samples(output)
     assert len(done) < 12
@@ -51,7 +51,7 @@ def test_a_full_disk_at_some_sample_leaves_whole_files_and_the_next_run_goes_on(
 
 def test_a_disk_too_small_is_refused_before_the_model_is_loaded(extraction, small_disk):
     extraction.write_data(["In Norway " * 30] * 100)
-    with pytest.raises(Refusal, match="before loading the model: 100 samples take"):
+    with refused(match="before loading the model: 100 samples take"):
         extraction.run(output=str(small_disk / "out"))
     assert extraction.loads == []
     assert samples(small_disk / "out") == {}
@@ -59,7 +59,7 @@ def test_a_disk_too_small_is_refused_before_the_model_is_loaded(extraction, smal
 
 def test_a_target_that_is_read_only_is_refused_before_anything_is_read(extraction, small_disk):
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    with pytest.raises(Refusal, match="cannot be written: Read-only file system"):
+    with refused(match="cannot be written: Read-only file system"):
         extraction.run(output=str(small_disk / "out"))
     assert extraction.loads == []
 

@@ -10,8 +10,8 @@ from aerie_host.data.conversations import Data
 from aerie_host.data.loss_mask import TemplateRefusedError
 from aerie_host.data.row_kinds import Conversation, TokenRow
 from aerie_host.data.samples import Encoder, Limits, has_generation_markers, listed, prepare
-from aerie_host.shared.refusal import Refusal
 from tests.host.models import SPECIALS, fast_tokenizer, slow_tokenizer
+from tests.refusals import refused
 
 ENDS = {"chatml": 1, "marked": 1, "empty_think": 1, "reasoning": 1, "llama3": 3, "kimi_k2": 4, "kimi_k2_thinking": 4}
 ENDS |= {"deepseek": 1, "deepseek_switch": 1}
@@ -82,7 +82,7 @@ def test_a_template_that_cannot_be_masked_is_refused():
 def test_without_a_chat_template_nothing_is_guessed():
     tokenizer = fast_tokenizer("chatml")
     tokenizer.chat_template = None
-    with pytest.raises(Refusal, match="no chat template"):
+    with refused(match="no chat template"):
         Encoder(tokenizer)
 
 
@@ -98,7 +98,7 @@ def data(tmp_path):
 
 
 def test_too_long_is_an_error_that_names_the_line(data):
-    with pytest.raises(Refusal, match=r"1 samples are too long: line 2 \(long\): \d+ tokens, longer than 80"):
+    with refused(match=r"1 samples are too long: line 2 \(long\): \d+ tokens, longer than 80"):
         prepare(Data(data), chatml, Limits(80))
 
 

@@ -7,9 +7,9 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
-from aerie_host.data.data_file import DataFile, Row
+from aerie_host.data.data_file import DATA, REMEDY, DataFile, Row
 from aerie_host.data.row_kinds import Conversation, Message, Skipped, TokenRow
-from aerie_host.report.outcome import UsageError
+from aerie_host.shared.refusal import UsageRefusal
 from aerie_host.shared.shard import WHOLE, Shard
 
 if TYPE_CHECKING:
@@ -264,7 +264,8 @@ class Data:
             if not seen:
                 whole = self.shard == WHOLE
                 found = "it has no row" if whole else f"shard {self.shard} of it has no row: take fewer shards"
-            raise UsageError(f"{self.file.path} is {self.file.format}, but {found}")
+            wanted = f"rows with one of the keys {', '.join(SHAPE_KEYS)}"
+            raise UsageRefusal(DATA, f"{self.file.path} is {self.file.format}, but {found}", wanted, REMEDY)
 
     @property
     def description(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from aerie_host.report.outcome import JobError, UsageError
+from aerie_host.shared.refusal import Refusal, UsageRefusal
 from aerie_host.shared.shard import WHOLE, Shard
 
 if TYPE_CHECKING:
@@ -32,6 +32,15 @@ OTHERS = {
 }
 
 
+DATA = "data"
+REMEDY = "correct hidden_states_data_path"
+
+
+def _broken(found: str) -> Refusal:
+    """The refusal of a file that cannot be read on: where its next row begins is not known."""
+    return Refusal(DATA, found, "a whole file", "mend the file, or make it again")
+
+
 class Row(NamedTuple):
     """One row: its place in the data from 0, its line or row number from 1, and its value or what is wrong with it."""
 
@@ -42,7 +51,7 @@ class Row(NamedTuple):
 
 
 class DataFile:
-    """A data file whose format is recognised; ``UsageError`` names what was found when it is none of the three."""
+    """A data file whose format is recognised; ``UsageRefusal`` names what was found when it is none of the three."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -51,7 +60,7 @@ class DataFile:
         self.unit = "line" if self.format == LINES else "row"
 
     def read(self, shard: Shard = WHOLE) -> Iterator[Row]:
-        """The rows of the shard in order, read piece by piece; ``JobError`` when reading cannot go on."""
+        """The rows of the shard in order, read piece by piece; ``Refusal`` when reading cannot go on."""
         if self.format == LINES:
             return _lines(self.path, shard)
         return _array(self.path, shard) if self.format == ARRAY else _parquet(self.path, shard)
@@ -66,10 +75,10 @@ def _complete(line: str) -> Any:
 
 def _recognise(path: Path) -> str:
     if path.is_dir():
-        raise UsageError(f"{path} is a folder, wanted one file of conversations")
+        raise UsageRefusal(DATA, f"{path} is a folder", "one file of conversations", REMEDY)
     if not path.is_file():
         found = "no regular file (a pipe or a device)" if path.exists() else "not there"
-        raise UsageError(f"{path} is {found}, wanted a file of conversations")
+        raise UsageRefusal(DATA, f"{path} is {found}", "one file of conversations", REMEDY)
     with path.open("rb") as stream:
         head = stream.read(HEAD)
     if head.startswith(b"PAR1"):
@@ -94,7 +103,8 @@ def _recognise(path: Path) -> str:
         found = f"it begins with {lines[0][:40]!r}, and no line of it is a whole JSON object"
     else:
         found = f"it begins with {lines[0][:40]!r}"
-    raise UsageError(f"{path} is neither JSON lines, a JSON array nor parquet: {found}")
+    text = f"{path} is neither JSON lines, a JSON array nor parquet: {found}"
+    raise UsageRefusal(DATA, text, "one file of conversations", REMEDY)
 
 
 def _lines(path: Path, shard: Shard) -> Iterator[Row]:
@@ -180,20 +190,20 @@ def _array(path: Path, shard: Shard) -> Iterator[Row]:
                 if mark == "]":
                     break
                 if mark != ",":
-                    raise JobError(f"{path}: a comma or ']' is missing after row {index}")
+                    raise _broken(f"{path}: a comma or ']' is missing after row {index}")
                 text.place += 1
             text.place += 1
             if rest := text.next():
-                raise JobError(f"{path}: {rest!r} follows the end of the array, after row {index}")
+                raise _broken(f"{path}: {rest!r} follows the end of the array, after row {index}")
     except UnicodeDecodeError as error:
-        raise JobError(f"{path}: no UTF-8 in or after row {index + 1}: {error.reason}") from error
+        raise _broken(f"{path}: no UTF-8 in or after row {index + 1}: {error.reason}") from error
     except json.JSONDecodeError as error:
         # Where a broken element of an array ends cannot be told.
-        raise JobError(f"{path}: row {index + 1} of the array is broken JSON: {error.msg}") from error
+        raise _broken(f"{path}: row {index + 1} of the array is broken JSON: {error.msg}") from error
     except ValueError as error:
-        raise JobError(f"{path}: row {index + 1} of the array cannot be read: {error}") from error
+        raise _broken(f"{path}: row {index + 1} of the array cannot be read: {error}") from error
     except RecursionError as error:
-        raise JobError(f"{path}: row {index + 1} of the array is nested too deeply") from error
+        raise _broken(f"{path}: row {index + 1} of the array is nested too deeply") from error
 
 
 def without_nulls(value: Any) -> Any:
@@ -208,7 +218,8 @@ def _parquet(path: Path, shard: Shard) -> Iterator[Row]:
         import pyarrow as pa
         import pyarrow.parquet
     except ModuleNotFoundError as error:
-        raise UsageError(f"{path} is parquet, which needs pyarrow; this environment lacks it") from error
+        found = f"{path} is parquet, and this environment has no pyarrow"
+        raise UsageRefusal(DATA, found, "pyarrow", "provision the environment again (--tags provision)") from error
     index = 0
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
@@ -219,4 +230,4 @@ def _parquet(path: Path, shard: Shard) -> Iterator[Row]:
                     yield Row(index + place, index + place + 1, without_nulls(value))
                 index += batch.num_rows
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise JobError(f"{path} cannot be read as parquet after row {index}: {str(error).splitlines()[0]}") from error
+        raise _broken(f"{path} cannot be read as parquet after row {index}: {str(error).splitlines()[0]}") from error

@@ -15,9 +15,9 @@ from aerie_host.data.loss_mask import (
     refuse_lost_calls,
 )
 from aerie_host.data.row_kinds import SURROGATE, Conversation, Message, Origin, Skipped, TokenRow
-from aerie_host.report.outcome import JobError
 from aerie_host.report.wording import several
 from aerie_host.shared.digests import sha256_json
+from aerie_host.shared.refusal import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -26,6 +26,8 @@ ON_TOO_LONG = ("error", "truncate", "skip")
 # Part of the fingerprint of an extraction: raise it when the same data gives other tokens or masks than before.
 SAMPLE_RULES = 3
 LISTED = 20
+TEMPLATE = "chat template"
+REMEDY = "give the model's tokenizer_config.json a chat_template, or use data with token ids"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +61,11 @@ class Encoder:
 
     def __init__(self, tokenizer: Any) -> None:
         if not tokenizer.chat_template:
-            raise JobError("the model's tokenizer has no chat template: conversations cannot be turned into tokens")
+            found = "the model's tokenizer has no chat template: conversations cannot be turned into tokens"
+            raise Refusal(TEMPLATE, found, "one", REMEDY)
         if not isinstance(tokenizer.chat_template, str):
-            raise JobError("the tokenizer has several chat templates and none of them is the default")
+            found = "the model's tokenizer has several chat templates, and none of them is the default"
+            raise Refusal(TEMPLATE, found, "one default", REMEDY)
         self._tokenizer = tokenizer
         # Transformers needs offsets to find the marks.
         self._marked = has_generation_markers(tokenizer.chat_template) and tokenizer.is_fast
@@ -183,7 +187,7 @@ def prepare(
 ) -> Prepared:
     """Turn entries into samples.
 
-    ``encoder`` is called for conversations only: token ids need no tokenizer. Raises ``JobError`` naming the rows when
+    ``encoder`` is called for conversations only: token ids need no tokenizer. Raises ``Refusal`` naming the rows when
     one is too long and ``on_too_long`` is ``error``.
     """
     done = Prepared()
@@ -204,10 +208,9 @@ def prepare(
             where = done.truncated if sample is not None else done.skipped
             where.append(entry.without_sample(note))
     if too_long:
-        raise JobError(
-            f"{len(too_long)} samples are too long: {listed(too_long)}. "
-            "Raise the length, or choose to truncate or to skip them"
-        )
+        found = f"{len(too_long)} samples are too long: {listed(too_long)}"
+        remedy = "raise hidden_states_max_length, or set hidden_states_on_too_long to truncate or skip"
+        raise Refusal("length of samples", found, f"at most {limits.max_length} tokens", remedy)
     return done
 
 

@@ -10,9 +10,10 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from aerie_host.report.outcome import JobError
+from aerie_host.folder.layout import OUTPUT
 from aerie_host.shared.hold import PAUSE_SECONDS, hold, hold_at_once, hold_within
 from aerie_host.shared.processes import is_running
+from aerie_host.shared.refusal import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,7 @@ ENDING_SECONDS = 20.0
 
 @contextlib.contextmanager
 def hold_folder(folder: Folder) -> Iterator[None]:
-    """Hold the folder for one extraction. ``JobError`` names the process that holds it already."""
+    """Hold the folder for one extraction. ``Refusal`` names the process that holds it already."""
     deadline = time.monotonic() + ENDING_SECONDS
     with folder.lock_file.open("a+") as stream:
         while not hold_at_once(stream):
@@ -37,8 +38,8 @@ def hold_folder(folder: Folder) -> Iterator[None]:
             gone = holder.isdigit() and not is_running(int(holder))
             if not gone or time.monotonic() > deadline:
                 state = ", which has ended; processes that it started have not" if gone else ""
-                text = f"{folder.path} is in use by another extraction (process {holder or 'unknown'}{state})"
-                raise JobError(text)
+                found = f"{folder.path} is in use by another extraction (process {holder or 'unknown'}{state})"
+                raise Refusal(OUTPUT, found, "a folder that no extraction uses", "wait for it, or end it (--tags stop)")
             time.sleep(PAUSE_SECONDS)
         stream.truncate(0)
         stream.write(str(os.getpid()))
@@ -58,4 +59,7 @@ def hold_as_writer(folder: Folder) -> Iterator[None]:
 def _wait_for_writers(folder: Folder) -> None:
     with folder.writers_lock.open("a") as stream:
         if not hold_within(stream, WRITERS_SECONDS):
-            raise JobError(f"{folder.path}: writers of an earlier extraction are still at work")
+            found = f"writers of an earlier extraction are still at work in {folder.path} after {WRITERS_SECONDS:g} s"
+            raise Refusal(
+                OUTPUT, found, "a folder that no process writes", "wait until they have ended, then run again"
+            )

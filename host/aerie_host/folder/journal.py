@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from aerie_host.folder.record import FieldError, SampleRecord
+from aerie_host.shared.durable import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,12 +40,15 @@ def append(journal: Path, records: Sequence[SampleRecord]) -> None:
     """
     text = "".join(json.dumps(record.as_data(), sort_keys=True) + "\n" for record in records)
     with journal.open("ab") as stream:
+        is_new = not stream.tell()
         # A line that a crash cut off must not swallow the next one.
-        if stream.tell() and not _ends_with_newline(journal):
+        if not is_new and not _ends_with_newline(journal):
             text = "\n" + text
         stream.write(text.encode())
         stream.flush()
         os.fsync(stream.fileno())
+    if is_new:
+        sync_folder(journal.parent)
 
 
 def _ends_with_newline(path: Path) -> bool:

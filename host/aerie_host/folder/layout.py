@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from aerie_host.folder.sample_format import FORMATS, PT, TAKEN_BY_TRAINING
-from aerie_host.report.outcome import JobError
 from aerie_host.shared.durable import read_json
+from aerie_host.shared.refusal import Refusal
 
+# The name of every check and refusal about the folder of an extraction.
+OUTPUT = "output folder"
+REMEDY = "correct hidden_states_output_path"
 SAMPLE_NAME = re.compile(r"data_(\d+)\.(?:pt|safetensors)")
 
 
@@ -55,16 +58,17 @@ class Folder:
         return self.path / f"data_{index}.{self.file_format}"
 
     def create(self) -> None:
-        """Create the folder and prove that it can be written; ``JobError`` names what prevents it."""
+        """Create the folder and prove that it can be written; ``Refusal`` names what prevents it."""
         if self.path.exists() and not self.path.is_dir():
-            raise JobError(f"{self.path} is a file, wanted a folder for the samples")
+            raise Refusal(OUTPUT, f"{self.path} is a file", "a folder for the samples", REMEDY)
         try:
             self.temporary.mkdir(parents=True, exist_ok=True)
             probe = self.temporary / "probe"
             probe.write_bytes(b"x")
             probe.unlink()
         except OSError as error:
-            raise JobError(f"{self.path} cannot be written: {error.strerror}") from error
+            found = f"{self.path} cannot be written: {error.strerror}"
+            raise Refusal(OUTPUT, found, "a folder that this user can write", REMEDY) from error
 
     def takes(self, name: str) -> bool:
         """Whether a file of this name counts as a sample: training reads it, or it is in the folder's own format."""

@@ -1,10 +1,11 @@
-"""Samples that give way to others: not before the first of the new ones is computed, and from then on in any case.
+"""Overwrite existing samples safely: remove the old ones when the first new sample is computed, not before.
 
-The fingerprint of the new samples has three names, one after the other:
+Once the removal has begun, it is completed: by a later run if this one is killed. The fingerprint of the new samples
+has three names, one after the other:
 
-    wanted.json         the model is being loaded; all that was there is there
-    replacing.json      a first new sample is whole: what was there is being removed, if need be by a later run
-    fingerprint.json    it is gone
+    wanted.json         the model is loading; the old samples are all there
+    replacing.json      the first new sample is computed; the old samples are being removed
+    fingerprint.json    the old samples are removed
 """
 
 from __future__ import annotations
@@ -13,35 +14,38 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aerie_host.report.outcome import JobError
+from aerie_host.folder.layout import OUTPUT, REMEDY
 from aerie_host.shared.durable import read_json, sync_folder, write_json
 from aerie_host.shared.hold import hold
+from aerie_host.shared.refusal import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aerie_host.folder.layout import Folder
 
-# In which stat() counts.
+# stat() counts blocks of this many bytes.
 BLOCK = 512
+OVERWRITE = "replace the samples (hidden_states_overwrite: true)"
 
 
 def want(folder: Folder, fingerprint: dict[str, Any]) -> None:
-    """Have the first new sample replace what is there; ``JobError`` when nothing there may be removed."""
+    """Request that the first new sample replaces the old ones; ``Refusal`` when no file may be removed."""
     if not os.access(folder.path, os.W_OK | os.X_OK):
-        raise JobError(f"{folder.path} may not be written: its samples cannot be replaced")
+        found = f"{folder.path} may not be written: its samples cannot be replaced"
+        raise Refusal(OUTPUT, found, "a folder that this user can write", REMEDY)
     write_json(folder.wanted, fingerprint)
 
 
 def forget(folder: Folder) -> None:
-    """What an earlier run wanted and did not begin is void."""
+    """Drop the request of an earlier run that had not begun to remove anything."""
     folder.wanted.unlink(missing_ok=True)
 
 
 def begin(folder: Folder) -> None:
-    """Remove what is to be replaced, if anything is; every writer calls this before its first file."""
+    """Remove the old samples, if that is requested. Every writer calls this before its first file."""
     with (folder.state / "replacing.lock").open("a") as stream:
-        # One removes, the others wait: nothing new may be there yet.
+        # One writer removes and the others wait: there must be no new file yet.
         hold(stream)
         if folder.wanted.exists():
             folder.wanted.replace(folder.replacing)
@@ -50,23 +54,22 @@ def begin(folder: Folder) -> None:
 
 
 def finish(folder: Folder) -> None:
-    """Go on with a removal that was begun."""
+    """Complete a removal that was begun."""
     if not folder.replacing.exists():
         return
     if not read_json(folder.replacing):
-        raise JobError(
-            f"{folder.replacing} is damaged, so what replaces the samples there is not known: "
-            "remove it to keep them, or replace them (hidden_states_overwrite: true)"
-        )
+        found = f"{folder.replacing} is damaged: it is not known what replaces the samples"
+        raise Refusal(OUTPUT, found, "a fingerprint", f"remove it to keep the samples, or {OVERWRITE}")
     try:
         folder.clear()
     except OSError as error:
-        raise JobError(f"{error.filename} is to be replaced and cannot be removed: {error.strerror}") from error
+        found = f"{error.filename} is to be replaced and cannot be removed: {error.strerror}"
+        raise Refusal(OUTPUT, found, "samples that this user can remove", "remove it, then run again") from error
     sync_folder(folder.path)
     folder.replacing.replace(folder.fingerprint)
     sync_folder(folder.state)
 
 
 def bytes_freed(paths: Iterable[Path]) -> int:
-    """What removing these files gives back to the disk; a file that has another name elsewhere gives nothing."""
+    """Bytes that the disk gets back when these files are removed; a file with another hard link gives none."""
     return sum(status.st_blocks * BLOCK for status in map(Path.lstat, paths) if status.st_nlink == 1)

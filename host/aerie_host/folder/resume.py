@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from aerie_host.folder import fingerprint as fingerprints
 from aerie_host.folder import journal
+from aerie_host.folder.layout import OUTPUT
 from aerie_host.folder.manifest import read_records
+from aerie_host.folder.overwrite import OVERWRITE
 from aerie_host.folder.record import FieldError
-from aerie_host.report.outcome import JobError
 from aerie_host.report.wording import several
 from aerie_host.shared.digests import sha256_file, sha256_files
 from aerie_host.shared.durable import read_json
+from aerie_host.shared.refusal import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from aerie_host.data.samples import Sample
     from aerie_host.folder.layout import Folder
     from aerie_host.folder.record import SampleRecord
+
+OTHER_FOLDER = f"name another folder in hidden_states_output_path, or {OVERWRITE}"
 
 
 @dataclasses.dataclass
@@ -32,37 +36,32 @@ class Kept:
 
 
 def refuse_other_inputs(folder: Folder, fingerprint: dict[str, Any]) -> None:
-    """``JobError`` when the folder was begun with other inputs, or holds samples of unknown origin."""
+    """``Refusal`` when the folder was begun with other inputs, or holds samples of unknown origin."""
     before = folder.begun_with()
     if before is None:
         if folder.training_files():
-            raise JobError(
-                f"{folder.path} holds files for training that this job did not write: "
-                "give another folder, or replace the samples in it (hidden_states_overwrite: true)"
-            )
+            found = f"{folder.path} holds files for training that this job did not write"
+            raise Refusal(OUTPUT, found, "a folder of this job", OTHER_FOLDER)
         return
     changed = fingerprints.differences(before, fingerprint)
     if changed:
-        raise JobError(
-            f"{folder.path} was extracted with other inputs; changed: {', '.join(changed)}. "
-            "Give another folder, or replace the samples (hidden_states_overwrite: true)"
-        )
+        found = f"{folder.path} was extracted with other inputs; changed: {', '.join(changed)}"
+        raise Refusal(OUTPUT, found, "a folder of this job", OTHER_FOLDER)
 
 
 def refuse_foreign_files(folder: Folder, indices: set[int] | None = None) -> None:
-    """``JobError`` when training would read files there that are no samples of this job. They are never removed.
+    """``Refusal`` when training would read files in the folder that are no samples of this job.
 
-    Nor are folders that have the name of a sample. Without indices any sample counts as this job's: it is replaced.
+    Such files are never removed, nor are folders with the name of a sample. Without indices every sample counts as one
+    of this job: it is replaced.
     """
     if folders := folder.folders_named_as_samples(indices):
-        raise JobError(
-            f"{folder.path} holds folders that have names of samples: {several(folders, 10)}. Move them away"
-        )
+        found = f"{folder.path} holds folders that have names of samples: {several(folders, 10)}"
+        raise Refusal(OUTPUT, found, "files only", "move them away")
     foreign = folder.foreign_files(indices)
     if foreign:
-        raise JobError(
-            f"{folder.path} holds files that training would read but that are not its samples: {several(foreign, 10)}"
-        )
+        found = f"{folder.path} holds files that training would read but that are not its samples: "
+        raise Refusal(OUTPUT, found + several(foreign, 10), "samples of this job only", "move them away")
 
 
 def finished_manifest(folder: Folder, fingerprint: dict[str, Any]) -> dict[str, Any] | None:

@@ -1,4 +1,8 @@
-"""From the states of a sample to its file: complete under its final name, or not there."""
+"""Write the file of a sample: complete under its final name, or not there.
+
+``aerie_host.shared.durable`` is not used: it takes a file's whole content, while the content here goes to the disk in
+pieces and is hashed on the way, and many files share one wait for the disk.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,8 @@ import torch
 from aerie_host.folder import journal, overwrite, safetensors_file
 from aerie_host.folder.record import SampleRecord
 from aerie_host.folder.sample_format import HIDDEN_STATES, INPUT_IDS, LOSS_MASK, SAFETENSORS
-from aerie_host.report.outcome import JobError
 from aerie_host.shared.durable import sync_folder
+from aerie_host.shared.refusal import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +27,16 @@ if TYPE_CHECKING:
     from aerie_host.folder.layout import Folder
 
 
+SAMPLE_FILE = "sample file"
+
+
+def _wrong_states(found: str, wanted: object) -> Refusal:
+    """The refusal of hidden states; nothing was written of their sample."""
+    return Refusal("hidden states", found, wanted, "check the patches (--tags verify)")
+
+
 class _Hashing:
-    """A file that knows the digest and the length of what went through it."""
+    """A file that counts and hashes the bytes that are written to it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.stream = stream
@@ -41,7 +53,7 @@ class _Hashing:
 
 
 class _Written(NamedTuple):
-    """A complete file that has not got its name yet."""
+    """A complete file under a temporary name."""
 
     stream: BinaryIO
     temporary: Path
@@ -49,9 +61,8 @@ class _Written(NamedTuple):
 
 
 def begin_writeback(stream: BinaryIO) -> None:
-    """Have the disk begin with a file now, and not when ``commit`` waits for it: the next one is hashed meanwhile."""
-    # Linux begins to write what is advised to be dropped, and does not drop what is not written. Only advice: a
-    # filesystem may refuse it.
+    """Start to write a file to disk now, so that ``commit`` waits less; the next file is hashed meanwhile."""
+    # Linux starts to write pages that it is advised to drop. This is advice only: a filesystem may refuse it.
     with contextlib.suppress(OSError):
         os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -73,14 +84,14 @@ class SampleWriter:
 
     @property
     def uncommitted_bytes(self) -> int:
-        """Their size."""
+        """Size of the files that are written and not committed."""
         return sum(file.record.bytes for file in self._written)
 
     def write(self, sample: Sample, hidden_states: Sequence[torch.Tensor]) -> None:
-        """Write one sample with, per layer asked, states ``[seq, hidden]`` bfloat16; ``JobError`` names a flaw.
+        """Write one sample to a temporary file; ``Refusal`` when the states are wrong or the file cannot be written.
 
-        The tensors must be contiguous and own their storage's every byte: ``torch.save`` writes whole storages. They
-        may change after this call.
+        ``hidden_states``: for each layer, in the requested order, a bfloat16 tensor ``[seq, hidden]``. The tensors must
+        be contiguous and fill their storages: ``torch.save`` writes whole storages. They may change after this call.
         """
         self._check(sample, hidden_states)
         if not self._began:
@@ -122,7 +133,7 @@ class SampleWriter:
         self._written.append(_Written(stream, temporary, record))
 
     def commit(self) -> list[SampleRecord]:
-        """Bring what was written to disk, give it its names, and add it to the journal."""
+        """Bring the written files to disk under their final names and add them to the journal; return their records."""
         records = []
         for stream, temporary, record in self._written:
             path = self._folder.path / record.file
@@ -131,7 +142,7 @@ class SampleWriter:
                 size = os.fstat(stream.fileno()).st_size
                 stream.close()
                 if size != record.bytes:
-                    raise JobError(f"{path} has {size} bytes on disk, {record.bytes} were written: look at the disk")
+                    raise Refusal(SAMPLE_FILE, f"{path} has {size} bytes on disk", record.bytes, "check the disk")
                 temporary.replace(path)
             except OSError as error:
                 raise self._unwritable(path, error) from error
@@ -146,31 +157,32 @@ class SampleWriter:
         return records
 
     def discard(self) -> None:
-        """Remove what was not committed."""
+        """Remove the files that were written and not committed."""
         for stream, temporary, _record in self._written:
             stream.close()
             temporary.unlink(missing_ok=True)
         self._written.clear()
 
-    def _unwritable(self, path: Path, error: Exception) -> JobError:
+    def _unwritable(self, path: Path, error: Exception) -> Refusal:
         # torch.save wraps what the file's own write raises.
         cause = error
         while not isinstance(cause, OSError) and (cause.__cause__ or cause.__context__):
             cause = cause.__cause__ or cause.__context__  # type: ignore[assignment]
         reason = cause.strerror if isinstance(cause, OSError) else str(error).splitlines()[0]
-        return JobError(f"{path} could not be written: {reason}. What was finished stays; running again continues")
+        found = f"{path} could not be written: {reason}"
+        return Refusal(SAMPLE_FILE, found, "", "mend the cause and run again: finished samples are kept")
 
     def _check(self, sample: Sample, hidden_states: Sequence[torch.Tensor]) -> None:
         if len(hidden_states) != len(self._layers):
-            raise JobError(f"{sample}: {len(hidden_states)} layers came back, {len(self._layers)} were asked")
+            raise _wrong_states(f"{sample}: {len(hidden_states)} layers came back", len(self._layers))
         wanted = (len(sample.input_ids), self._hidden_size)
         for layer, states in zip(self._layers, hidden_states, strict=True):
             where = f"{sample}, layer {layer}"
             if tuple(states.shape) != wanted:
-                raise JobError(f"{where}: shape {tuple(states.shape)}, wanted {wanted}")
+                raise _wrong_states(f"{where}: shape {tuple(states.shape)}", wanted)
             if states.dtype != torch.bfloat16:
-                raise JobError(f"{where}: {states.dtype}, wanted torch.bfloat16")
+                raise _wrong_states(f"{where}: {states.dtype}", torch.bfloat16)
             # Infinity and NaN reach the extremes; one pass at the speed of memory, twenty times that of isfinite().
             if not bool(torch.isfinite(torch.stack(torch.aminmax(states))).all()):
-                row = int((~torch.isfinite(states).all(dim=1)).nonzero()[0])
-                raise JobError(f"{where}: not finite in row {row}: nothing was written")
+                position = int((~torch.isfinite(states).all(dim=1)).nonzero()[0])
+                raise _wrong_states(f"{where}: not finite at position {position}", "finite numbers")

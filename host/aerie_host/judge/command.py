@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aerie_host.folder import manifest as manifests
-from aerie_host.folder.layout import Folder
+from aerie_host.folder.layout import OUTPUT, REMEDY, Folder
 from aerie_host.judge import reference
 from aerie_host.judge.expectation import JudgedFile, expect
 from aerie_host.judge.file_checks import check_coverage, check_files
@@ -18,10 +18,10 @@ from aerie_host.judge.request import JudgeRequest, read_request
 from aerie_host.judge.request_checks import check_count, check_request
 from aerie_host.judge.sample_files import Totals, judge_files
 from aerie_host.judge.sample_folder import check_contents, check_numbering, contents
-from aerie_host.report.outcome import JobError, Outcome, UsageError
+from aerie_host.report.outcome import Outcome
 from aerie_host.report.summaries import histogram
 from aerie_host.shared.checks import Checks
-from aerie_host.shared.refusal import Refusal
+from aerie_host.shared.refusal import Refusal, UsageRefusal
 
 if TYPE_CHECKING:
     from aerie_host.folder.manifest import Manifest
@@ -115,7 +115,7 @@ def _nothing_to_judge(folder: Folder, check: bool) -> Outcome | None:
     """Refuse a folder that cannot be judged. In check mode a folder without an extraction is no failure."""
     path = folder.path
     if path.exists() and not path.is_dir():
-        raise UsageError(f"judge: {path} is a file, wanted a folder of samples")
+        raise UsageRefusal(OUTPUT, f"{path} is a file", "a folder of samples", REMEDY)
     if folder.manifest.exists():
         return None
     ours = folder.begun_with() is not None or folder.journal.exists()
@@ -126,7 +126,10 @@ def _nothing_to_judge(folder: Folder, check: bool) -> Outcome | None:
         checks.add("manifest", "n/a", "none yet", "one: the extraction writes it")
         return Outcome(SECTION, checks, {}, False, f"would judge {path}")
     if not path.is_dir():
-        raise UsageError(f"judge: there is no folder {path}: extract into it, or name another")
+        found = f"there is no folder {path}"
+        raise UsageRefusal(OUTPUT, found, "a folder of samples", f"extract into it (--tags extract), or {REMEDY}")
     if ours:
-        raise JobError(f"{path} has no manifest.json: the extraction in this folder did not finish; run it again")
-    raise JobError(f"{path} holds no sample (no file whose name ends in pt) and no manifest.json: nothing to judge")
+        found = f"{path} has no manifest.json: the extraction in this folder did not finish"
+        raise Refusal(OUTPUT, found, "a finished extraction", "run the extraction again (--tags extract)")
+    found = f"{path} holds no sample (no file whose name ends in pt) and no manifest.json"
+    raise Refusal(OUTPUT, found, "a folder of samples", f"extract into it (--tags extract), or {REMEDY}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from aerie_host.folder.sample_format import HIDDEN_STATES, INPUT_IDS, LOSS_MASK, SAMPLE_KEYS, TOKEN_KEYS
-from aerie_host.judge.flaws import FORM, IDS, LAYERS, LENGTHS, MASK, OWN_ROWS, TOKENS, Examined, rows
+from aerie_host.judge.flaws import FORM, IDS, LAYERS, LENGTHS, MASK, OWN_ROWS, TOKENS, Examined, positions
 from aerie_host.judge.states import examine_states
 from aerie_host.shared.digests import sha256_json
 from aerie_host.shared.sample_size import overhead
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def examine(data: dict[str, Any], size: int, record: SampleRecord | None, expectation: Expectation) -> Examined:
-    """Every flaw of a loaded sample whose file has ``size`` bytes; none means that it keeps the data expectation."""
+    """Find every flaw of a loaded sample whose file has ``size`` bytes."""
     found = Examined()
     found.add(FORM, *_form(data))
     if found.flaws:
@@ -62,7 +62,7 @@ def _plain(value: torch.Tensor) -> bool:
 def _form(data: dict[str, Any]) -> list[str]:
     missing, extra = sorted(set(SAMPLE_KEYS) - set(data)), sorted(map(str, set(data) - set(SAMPLE_KEYS)))
     problems = [f"the key {name} is missing" for name in missing]
-    problems += [f"the key {name} is too much, wanted {', '.join(sorted(SAMPLE_KEYS))}" for name in extra]
+    problems += [f"the key {name} is unexpected, wanted {', '.join(sorted(SAMPLE_KEYS))}" for name in extra]
     if problems:
         return problems
     for name in TOKEN_KEYS:
@@ -95,17 +95,17 @@ def _lengths(ids: torch.Tensor, mask: torch.Tensor, record: SampleRecord | None)
 def _ids(ids: torch.Tensor, vocabulary: int) -> list[str]:
     negative = ids < 0
     if bool(negative.any()):
-        return [f"{rows(negative)}: negative token id {int(ids[negative][0])}"]
+        return [f"{positions(negative)}: negative token id {int(ids[negative][0])}"]
     over = ids >= vocabulary
     if vocabulary and bool(over.any()):
-        return [f"{rows(over)}: token id {int(ids[over][0])}, the vocabulary has {vocabulary}"]
+        return [f"{positions(over)}: token id {int(ids[over][0])}, the vocabulary has {vocabulary}"]
     return []
 
 
 def _mask(mask: torch.Tensor, record: SampleRecord | None) -> list[str]:
     other = (mask != 0) & (mask != 1)
     if bool(other.any()):
-        return [f"{rows(other)}: loss_mask holds {int(mask[other][0])}, wanted 0 or 1"]
+        return [f"{positions(other)}: loss_mask holds {int(mask[other][0])}, wanted 0 or 1"]
     count = int(mask.sum())
     if count == 0:
         return ["loss_mask has no trainable token"]
@@ -115,7 +115,7 @@ def _mask(mask: torch.Tensor, record: SampleRecord | None) -> list[str]:
 
 
 def _size(data: dict[str, Any], size: int, found: Examined) -> None:
-    """A file much larger than its tensors holds rows that are not its own."""
+    """A file much larger than its tensors holds states of other samples."""
     tensors = [data[INPUT_IDS], data[LOSS_MASK], *data[HIDDEN_STATES]]
     content = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     allowed = content + overhead(len(tensors))

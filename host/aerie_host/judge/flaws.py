@@ -68,9 +68,9 @@ class Examined:
         self.flaws += [Flaw(prop, text) for text in texts]
 
 
-def rows(marked: torch.Tensor) -> str:
-    """The marked rows in words, the first five of them."""
+def positions(marked: torch.Tensor) -> str:
+    """The marked positions of a sample in words, the first five of them; ``marked``: bool ``[seq]``."""
     numbers = marked.nonzero()[:, 0].tolist()
     more = len(numbers) - SHOWN_POSITIONS
     text = ", ".join(map(str, numbers[:SHOWN_POSITIONS])) + (f" and {more} more" if more > 0 else "")
-    return f"row {text}" if len(numbers) == 1 else f"rows {text}"
+    return f"position {text}" if len(numbers) == 1 else f"positions {text}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aerie_host.data.data_file import DataFile
+from aerie_host.data import data_file
+from aerie_host.data.data_file import DATA, DataFile
 from aerie_host.judge.sample_folder import NO_MANIFEST, REMEDY
-from aerie_host.report.outcome import UsageError
+from aerie_host.shared.refusal import UsageRefusal
 
 if TYPE_CHECKING:
     from aerie_host.folder.manifest import Manifest
@@ -57,6 +58,7 @@ def check_count(checks: Checks, manifest: Manifest | None, request: JudgeRequest
         rows = DataFile(path).read(shard)
         wanted = sum(1 for row in rows if not request.max_samples or row.place < request.max_samples)
     except OSError as error:
-        raise UsageError(f"judge: {path} cannot be read: {error.strerror}") from error
+        found = f"{path} cannot be read: {error.strerror}"
+        raise UsageRefusal(DATA, found, "one file of conversations", data_file.REMEDY) from error
     got = len(manifest.samples) + len(manifest.skipped)
     checks.require(name, got == wanted, text, wanted, REMEDY)

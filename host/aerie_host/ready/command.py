@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aerie_host.folder import manifest as manifests
-from aerie_host.folder.layout import Folder
+from aerie_host.folder.layout import OUTPUT, Folder
 from aerie_host.folder.sample_format import PT
 from aerie_host.ready.dataset import REMEDY, check_noise, read_batch, read_dataset
 from aerie_host.ready.draft_model import train_drafts
-from aerie_host.report.outcome import JobError, Outcome, UsageError
+from aerie_host.report.outcome import Outcome
 from aerie_host.report.wording import several
 from aerie_host.shared.checks import Checks
+from aerie_host.shared.refusal import Refusal, UsageRefusal
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from aerie_host.spec import Spec
 
 SECTION = "ready"
+EXTRACT = "extract first (--tags extract)"
 # Layers that the draft model of speculators 0.3.0 takes: three side by side, and the target model's last.
 TARGET_LAYERS = 4
 
@@ -58,7 +60,9 @@ def _read_request(spec: Spec) -> ReadyRequest:
     )
     spec.finish()
     if request.steps == 1 or any(number < 1 for number in request.draft_layers):
-        raise UsageError("ready: wanted at least 2 steps (or 0: none), and draft models of at least one layer")
+        found = f"{request.steps} steps, draft models with {request.draft_layers} layers"
+        wanted = "at least 2 steps (or 0: none), and draft models of at least one layer"
+        raise UsageRefusal("draft models", found, wanted, "correct train_ready_steps and train_ready_draft_layers")
     return request
 
 
@@ -71,7 +75,7 @@ def run(spec: Spec, check: bool) -> Outcome:
         if check:
             checks.add(manifests.NAME, "n/a", "none yet", "one: the extraction writes it")
             return Outcome(SECTION, checks, {}, False, f"would read {folder.path}")
-        raise JobError(f"{folder.manifest} is not there: extract first (--tags extract)")
+        raise Refusal(manifests.NAME, f"{folder.manifest} is not there", manifests.WANTED, EXTRACT)
     manifest = manifests.read(folder.manifest)
     if folder.file_format != PT:
         return _other_format(folder)
@@ -106,7 +110,7 @@ def run(spec: Spec, check: bool) -> Outcome:
 def _check_files(checks: Checks, folder: Folder, files: list[str], manifest: Manifest) -> bool:
     """Whether training finds exactly the files of the manifest."""
     if not files:
-        raise JobError(f"{folder.path}: training finds no file")
+        raise Refusal(OUTPUT, f"{folder.path}: training finds no file", "samples", EXTRACT)
     wanted = sorted(str(folder.path / record.file) for record in manifest.samples)
     different = [str(Path(name).relative_to(folder.path)) for name in sorted(set(files) ^ set(wanted))]
     text = f"{len(files)}" + (f"; missing there or here: {several(different)}" if different else "")
@@ -129,7 +133,8 @@ def _dtype(name: str) -> torch.dtype:
 
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise JobError(f"ready: {name!r} is no floating dtype of torch")
+        wanted = "a floating dtype of torch, for example bfloat16"
+        raise Refusal("dtype in training", repr(name), wanted, "correct train_ready_dtype")
     return dtype
 
 

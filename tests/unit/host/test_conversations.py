@@ -9,8 +9,8 @@ import pytest
 from aerie_host.data.conversations import Data, Tally, parse_row
 from aerie_host.data.data_file import Row
 from aerie_host.data.row_kinds import Conversation, Skipped, TokenRow
-from aerie_host.shared.refusal import UsageRefusal
 from aerie_host.shared.shard import Shard
+from tests.refusals import usage_refused
 
 GOOD = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
 TOOL = {"type": "function", "function": {"name": "where"}}
@@ -197,7 +197,7 @@ def test_a_file_without_a_known_shape_is_refused_before_all_of_it_is_read(tmp_pa
     path = tmp_path / "c.jsonl"
     path.write_text('{"question": "a", "answer": "b"}\n' * count)
     read, message = [], rf"is JSON lines, but none of {min(count, 100)} rows .* the keys question, answer"
-    with pytest.raises(UsageRefusal, match=message):
+    with usage_refused(match=message):
         read.extend(Data(path))
     assert len(read) == min(count, 99)
 
@@ -205,10 +205,10 @@ def test_a_file_without_a_known_shape_is_refused_before_all_of_it_is_read(tmp_pa
 def test_a_file_without_rows_and_what_a_file_is_in_words(tmp_path):
     path = tmp_path / "c.json"
     path.write_text("[]")
-    with pytest.raises(UsageRefusal, match="is JSON array, but it has no row"):
+    with usage_refused(match="is JSON array, but it has no row"):
         list(Data(path))
     path.write_text(json.dumps([{"messages": GOOD}] * 3))
-    with pytest.raises(UsageRefusal, match="shard 4/8 of it has no row: take fewer shards"):
+    with usage_refused(match="shard 4/8 of it has no row: take fewer shards"):
         list(Data(path, Shard(4, 8)))
     path.write_text(json.dumps([{"messages": GOOD}, {"data": ["a", "b"]}, {"messages": GOOD}]))
     data = Data(path, Shard(1, 2))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from aerie_host.data import data_file
 from aerie_host.data.data_file import DataFile, Row
-from aerie_host.shared.refusal import Refusal, UsageRefusal
 from aerie_host.shared.shard import Shard, parse
+from tests.refusals import refused, usage_refused
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
@@ -60,7 +60,7 @@ def test_shards_are_disjoint_balanced_and_together_the_data(tmp_path_factory, co
 
 @pytest.mark.parametrize("text", ["0/4", "5/4", "1", "1/0", "a/b", "1/2/3", "-1/2", "", "1 /2"])
 def test_what_is_no_shard_is_refused(text):
-    with pytest.raises(UsageRefusal, match="wanted i/n with i from 1 to n"):
+    with usage_refused(match="wanted i/n with i from 1 to n"):
         parse(text)
     assert str(parse("2/8")) == "2/8"
 
@@ -81,14 +81,14 @@ def test_what_is_no_shard_is_refused(text):
     ],
 )
 def test_a_file_of_no_known_format_is_named_with_what_was_found(tmp_path, content, found):
-    with pytest.raises(UsageRefusal, match=rf"data is neither JSON lines, a JSON array nor parquet: {found}"):
+    with usage_refused(match=rf"data is neither JSON lines, a JSON array nor parquet: {found}"):
         DataFile(file(tmp_path, content))
 
 
 def test_what_is_no_file_is_no_data(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path, found in ((tmp_path, "a folder"), (tmp_path / "pipe", "no regular file"), (tmp_path / "no", "not there")):
-        with pytest.raises(UsageRefusal, match=f"is {found}"):
+        with usage_refused(match=f"is {found}"):
             DataFile(path)
 
 
@@ -129,7 +129,7 @@ def test_the_format_is_what_the_content_says(tmp_path, content, kind):
 def test_an_array_that_is_broken_is_named_by_its_row(tmp_path, content, message, before):
     read = DataFile(file(tmp_path, content)).read()
     found = []
-    with pytest.raises(Refusal, match=message):
+    with refused(match=message):
         found.extend(read)
     assert len(found) == before
 

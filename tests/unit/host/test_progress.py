@@ -14,6 +14,7 @@ from aerie_host.extract import gpu_memory, progress, prometheus
 from aerie_host.extract.progress import Progress, Watch, Watchdog
 from aerie_host.shared.progress import progress_line
 from aerie_host.shared.refusal import Refusal
+from tests.refusals import refused
 
 
 @pytest.fixture
@@ -83,10 +84,10 @@ def test_the_text_keeps_the_grammar_of_the_format(made, tmp_path):
 
 
 def test_a_metrics_file_that_cannot_be_written_is_refused_at_the_start(tmp_path):
-    with pytest.raises(Refusal, match=r"nowhere/a\.prom cannot be written: No such file"):
+    with refused(match=r"nowhere/a\.prom cannot be written: No such file"):
         Progress(tmp_path / "progress.json", tmp_path / "nowhere/a.prom")
     (tmp_path / "a.prom").mkdir()
-    with pytest.raises(Refusal, match=r"a\.prom cannot be written: Is a directory"):
+    with refused(match=r"a\.prom cannot be written: Is a directory"):
         Progress(tmp_path / "progress.json", tmp_path / "a.prom")
     assert {path.name for path in tmp_path.iterdir()} == {"a.prom"}
 
@@ -136,7 +137,7 @@ def test_a_file_that_another_made_meanwhile_is_not_held(tmp_path, monkeypatch):
 
     monkeypatch.setattr(prometheus, "hold_at_once", late)
     first = prometheus.MetricsFile(file)
-    with pytest.raises(Refusal, match="in use by another extraction"):
+    with refused(match="in use by another extraction"):
         prometheus.MetricsFile(file)
     first.close()
 
