@@ -15,7 +15,7 @@ help:
 	@sed -n 's/^# make/make/p' Makefile
 
 .venv:
-	@tools/controller_venv
+	@tools/controller_venv.sh
 
 demo: .venv
 	@$(PY) runner.py
@@ -53,7 +53,7 @@ host-tests: .venv
 	  $(PY) runner.py --tags provision,patch
 	  export AERIE_TEST_ENV="$${AERIE_VAR:-$(CURDIR)/var}/ml-env"
 	fi
-	tools/host_tests
+	tools/host_tests.sh
 	$(PY) -m pytest tests/stack
 
 molecule: .venv

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 checkout, folder = Path(sys.argv[1]), Path(sys.argv[2])
-sys.path.insert(0, str(checkout / "tests" / "host"))
+sys.path.insert(0, str(checkout / "tests" / "ml_environment"))
 
 import models  # noqa: E402  (found only now)
 import torch  # noqa: E402

@@ -17,7 +17,7 @@ MAKE = """
 import sys
 sys.path[:0] = sys.argv[1:3]
 from pathlib import Path
-from tests.host.made_folder import MadeFolder
+from tests.ml_environment.made_folder import MadeFolder
 folder = MadeFolder(Path(sys.argv[3]), [5, 9, 12])
 folder.manifest.unlink()
 """

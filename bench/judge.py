@@ -1,0 +1,13 @@
+#!/usr/bin/env python3
+"""Measure judging beside reading. Runs with the Python of an ML environment; see --help."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import aerie_paths  # noqa: F401  (makes the following importable)
+
+from bench.benchkit.judge_bench import main
+
+if __name__ == "__main__":
+    sys.exit(main())
