@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run the playbooks with live progress; the exit code tells the verdict: 0 pass, 1 fail, 2 could not run."""
+"""Run the playbooks and show progress; the exit code is the verdict: 0 pass, 1 fail, 2 could not run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 CHECKOUT = Path(__file__).resolve().parent
-# Characters of a malformed value that are repeated.
+# How many characters of a malformed value a message shows.
 SHOWN = 24
 VENV_PYTHON = CHECKOUT / ".venv" / "bin" / "python"
 
 
 def complain(text: str) -> NoReturn:
-    """End as `could not run`, with the reason."""
+    """Print the reason and end with 2, "could not run"."""
     print(f"runner.py: {text}", file=sys.stderr)
     raise SystemExit(2)
 
@@ -42,25 +42,24 @@ except ImportError as error:
 import aerie_paths  # noqa: E402, F401  (needs Ansible, whose absence is handled above)
 
 from ansible.module_utils.aerie.shared.progress import progress_line  # noqa: E402  (importable from here on)
-from reporting import pages  # noqa: E402  (imports module_utils, which is importable from here on)
-from reporting import verdict as aerie_report  # noqa: E402  (the same)
+from reporting import folder, pages, terminal, verdict  # noqa: E402  (the same)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line; argparse exits 2 on what it does not know."""
+    """Parse the command line; argparse exits with 2 on an unknown option."""
     parser = argparse.ArgumentParser(prog="runner.py", description=__doc__)
-    parser.add_argument("-t", "--tags", action="append", default=[], help="only these parts, for example verify")
-    parser.add_argument("--skip-tags", action="append", default=[], help="leave these parts out")
+    parser.add_argument("-t", "--tags", action="append", default=[], help="run only these stages, for example verify")
+    parser.add_argument("--skip-tags", action="append", default=[], help="leave these stages out")
     parser.add_argument(
-        "-i", "--inventory", action="append", default=[], help="inventory (default: inventory/local); may be repeated"
+        "-i", "--inventory", action="append", default=[], help="inventory; may be repeated (default: inventory/local)"
     )
-    parser.add_argument("-l", "--limit", help="only these hosts of the inventory")
-    parser.add_argument("-C", "--check", action="store_true", help="say what would change, change nothing")
-    parser.add_argument("-D", "--diff", action="store_true", help="show differences")
-    parser.add_argument("-e", "--extra-vars", action="append", default=[], help="key=value, JSON, or @file")
-    parser.add_argument("-v", "--verbose", action="count", default=0, help="show Ansible's own output; repeat for more")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON, progress on stderr")
-    parser.add_argument("--playbook", default=str(CHECKOUT / "site.yml"), help="another playbook than site.yml")
+    parser.add_argument("-l", "--limit", help="run only on these hosts of the inventory")
+    parser.add_argument("-C", "--check", action="store_true", help="show what would change, and change nothing")
+    parser.add_argument("-D", "--diff", action="store_true", help="show the differences of changed files")
+    parser.add_argument("-e", "--extra-vars", action="append", default=[], help="variables: key=value, JSON, or @file")
+    parser.add_argument("-v", "--verbose", action="count", default=0, help="show Ansible's output; repeat for more")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON, and progress on stderr")
+    parser.add_argument("--playbook", default=str(CHECKOUT / "site.yml"), help="run this playbook (default: site.yml)")
     return parser.parse_args(arguments)
 
 
@@ -73,8 +72,8 @@ def existing(path: str, what: str) -> str:
 
 
 def refuse_malformed(value: str) -> None:
-    """End on a value of `-e` that Ansible would take for nothing, or blame on the inventory."""
-    # The beginning names it; the rest may be a password.
+    """End when a value of `-e` is malformed: Ansible would ignore it, or report an error of the inventory."""
+    # The beginning identifies the value; the rest may be a password.
     shown = value if len(value) <= SHOWN else f"{value[:SHOWN]}..."
     if value.startswith("{"):
         try:
@@ -86,7 +85,7 @@ def refuse_malformed(value: str) -> None:
 
 
 def extra_variables(values: Sequence[str]) -> list[str]:
-    """Arguments for `-e`; a file is named absolutely, because Ansible runs in another folder."""
+    """Arguments for `-e`, with absolute paths of files, because Ansible runs in another folder."""
     for value in values:
         refuse_malformed(value)
     named = ("@" + existing(value[1:], "variables file") if value.startswith("@") else value for value in values)
@@ -94,14 +93,14 @@ def extra_variables(values: Sequence[str]) -> list[str]:
 
 
 def ansible_arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """What ansible_runner.run takes, from the command line."""
+    """The arguments of ansible_runner.run, from the command line."""
     inventories = options.inventory or [str(CHECKOUT / "inventory" / "local")]
     command = extra_variables(options.extra_vars)
     command += ["--check"] if options.check else []
     command += ["--diff"] if options.diff else []
     arguments: dict[str, Any] = {
         "playbook": existing(options.playbook, "playbook"),
-        # A name with a comma is a list of hosts. Given as a list since a lone relative string would be taken for text.
+        # A name with a comma is a list of hosts. A list, because ansible-runner takes a single relative path for text.
         "inventory": [name if "," in name else existing(name, "inventory") for name in inventories],
         "cmdline": shlex.join(command) or None,
         "tags": ",".join(options.tags) or None,
@@ -112,35 +111,35 @@ def ansible_arguments(options: argparse.Namespace) -> dict[str, Any]:
     return {key: value for key, value in arguments.items() if value is not None}
 
 
-def environment(run: str, reports: Path) -> dict[str, str]:
-    """Environment of Ansible. ansible-runner sets some of these itself, which would undo ansible.cfg."""
+def variables(run: str, reports: Path) -> dict[str, str]:
+    """The variables of Ansible's process. ansible-runner sets some of them itself, and would override ansible.cfg."""
     plugins = [str(CHECKOUT / "callback_plugins"), os.environ.get("ANSIBLE_CALLBACK_PLUGINS", "")]
     return {
         "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"),
         "ANSIBLE_CALLBACK_PLUGINS": ":".join(filter(None, plugins)),
-        # ansible-runner turns host key checking off unless told.
+        # ansible-runner turns host key checking off when this is not set.
         "ANSIBLE_HOST_KEY_CHECKING": os.environ.get("ANSIBLE_HOST_KEY_CHECKING", "True"),
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
         "AERIE_RUN": run,
         "AERIE_REPORTS": str(reports),
         "AERIE_REPORT_SILENT": "true",
-        # ansible-runner gives Ansible a terminal of its own, whatever ours is.
+        # ansible-runner gives Ansible a terminal even when this program has none.
         "ANSIBLE_NOCOLOR": "true",
     }
 
 
 class Progress:
-    """One line per role and task, as it happens; on a terminal the running task stands in a status line."""
+    """Prints one line for each task that ends; on a terminal a status line shows the running task."""
 
     def __init__(self, console: Console, verbose: bool) -> None:
         self.console = console
         self.verbose = verbose
         self.status = console.status("starting") if console.is_terminal and not verbose else None
         self.began: dict[str, float] = {}
-        self.said: list[str] = []
+        self.recent: list[str] = []
 
     def line(self, text: str, style: str = "") -> None:
-        """Print one line as it is: no markup, no wrapping."""
+        """Print one line without markup and wrapping."""
         self.console.print(text, style=style or None, markup=False, highlight=False, soft_wrap=True)
 
     def event(self, event: dict[str, Any]) -> bool:
@@ -148,7 +147,7 @@ class Progress:
         kind, data = event.get("event", ""), event.get("event_data", {})
         text = event.get("stdout", "")
         if text:
-            self.said = [*self.said, text][-40:]
+            self.recent = [*self.recent, text][-40:]
             if self.verbose:
                 self.line(text)
         if kind in ("playbook_on_task_start", "playbook_on_handler_task_start"):
@@ -159,7 +158,7 @@ class Progress:
             progress = (data.get("res") or {}).get("progress")
             if isinstance(progress, dict):
                 text = f"{data.get('host')}: {progress_line(progress)}"
-                # Lines for logs; on a terminal one line that changes.
+                # On a terminal the status line changes; a log gets a line each time.
                 if self.status:
                     self.status.update(text)
                 else:
@@ -171,11 +170,11 @@ class Progress:
         return False
 
     def outcome(self, kind: str, data: dict[str, Any]) -> None:
-        """The line of a task that ended."""
+        """Print the line of a task that ended."""
         result = data.get("res") or {}
         if kind == "runner_on_ok":
             if str(data.get("task")).startswith("Validating arguments"):
-                return  # Ansible's own; worth a line only when it fails
+                return  # a task of Ansible itself: worth a line only when it fails
             word, style = ("changed", "yellow") if result.get("changed") else ("ok", "green")
         elif kind == "runner_on_failed":
             word, style = ("ignored", "yellow") if data.get("ignore_errors") else ("FAILED", "bold red")
@@ -187,8 +186,8 @@ class Progress:
         self.line(f"  {word:<8} {data.get('host')}: {self.title(data)} ({took:.1f} s)", style)
 
     def errors(self) -> str:
-        """The last that Ansible said."""
-        return "\n".join(self.said).strip() or "Ansible ended without a result"
+        """The last lines of Ansible's output."""
+        return "\n".join(self.recent).strip() or "Ansible ended without a result"
 
     @staticmethod
     def title(data: dict[str, Any]) -> str:
@@ -199,7 +198,7 @@ class Progress:
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Let a polite kill unwind like Ctrl-C, so that the private folder goes."""
+    """Handle SIGTERM like Ctrl-C, so that the private folder is removed."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -212,13 +211,13 @@ def terminable() -> Iterator[None]:
 
 
 def play(arguments: dict[str, Any], run: str, reports: Path, progress: Progress) -> tuple[int, str]:
-    """Run Ansible in a throw-away folder; its return code and status. What it reads or keeps never outlives the run."""
+    """Run Ansible in a temporary folder, so that nothing is kept after the run; return its return code and status."""
     with terminable(), tempfile.TemporaryDirectory(prefix="aerie-runner-") as private:
         (Path(private) / "project").mkdir()
         with progress.status or contextlib.nullcontext():
             done = ansible_runner.run(
                 private_data_dir=private,
-                envvars=environment(run, reports),
+                envvars=variables(run, reports),
                 event_handler=progress.event,
                 quiet=True,
                 settings={"suppress_env_files": True},
@@ -228,13 +227,13 @@ def play(arguments: dict[str, Any], run: str, reports: Path, progress: Progress)
 
 
 def unfinished(run: str, started: float, reason: str) -> dict[str, Any]:
-    """The report of a run that Ansible ended without one."""
-    return {**aerie_report.build({}, run, started, time.time(), {"program": "runner.py"}), "error": reason}
+    """The report of a run for which Ansible wrote none."""
+    return {**verdict.build({}, run, started, time.time(), {"program": "runner.py"}), "error": reason}
 
 
-def exit_code(rc: int, verdict: str) -> int:
-    """Ours, from Ansible's return code and the verdict of the report: never better than either."""
-    code = aerie_report.EXIT_CODES[verdict]
+def exit_code(rc: int, judgement: str) -> int:
+    """The exit code of this program: the worse of Ansible's return code and the report's verdict."""
+    code = verdict.EXIT_CODES[judgement]
     return code if code or rc == 0 else 1
 
 
@@ -244,7 +243,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = ansible_arguments(options)
     console = Console(stderr=options.json)
     started = time.time()
-    run = aerie_report.run_name(started, os.getpid())
+    run = folder.run_name(started, os.getpid())
     reports = Path(os.environ.get("AERIE_VAR") or CHECKOUT / "var").absolute() / "reports"
     try:
         (reports / run).mkdir(parents=True)
@@ -257,16 +256,16 @@ def main(argv: Sequence[str]) -> int:
         rc, status = 254, "canceled"
     path = reports / run / "report.json"
     if status == "canceled" or not path.is_file():
-        # Ansible stops before its last callback when it finds no host, cannot read a playbook, or is interrupted.
+        # Ansible does not reach its last callback when it finds no host, cannot read a playbook, or is interrupted.
         report = unfinished(run, started, "interrupted" if status == "canceled" else progress.errors())
-        aerie_report.write(report, reports)
+        folder.write(report, reports)
         if trouble := pages.try_write(report, path.parent):
             progress.line(trouble)
     report = json.loads(path.read_text())
     if options.json:
         print(json.dumps(report, indent=1))
     style = {"pass": "bold green", "fail": "bold red"}.get(report["verdict"], "bold yellow")
-    for number, text in enumerate(aerie_report.render(report, path)):
+    for number, text in enumerate(terminal.render(report, path)):
         progress.line(text, style if number == 0 else "")
     return exit_code(rc, report["verdict"])
 

@@ -1,4 +1,4 @@
-"""Collects what our modules found into one report, and says the verdict at the end of the run."""
+"""Collects the results of our modules into one report, and prints the verdict at the end of the run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import aerie_paths
 
 from ansible.module_utils.aerie.shared.progress import progress_line
-from reporting import pages
-from reporting import verdict as aerie_report
+from reporting import folder, pages, terminal, verdict
 
 DOCUMENTATION = r"""
 name: aerie_report
@@ -26,7 +25,7 @@ type: aggregate
 short_description: Verdict and report of a run
 description:
   - Writes C(<reports>/<run>/report.json), points C(<reports>/latest) at it, and prints the verdict.
-  - What goes wrong here is a warning, and never makes a run fail.
+  - An error of this plugin is a warning and never fails a run.
   - A run of site.yml that checked nothing on a host ends with exit code 2.
 options:
   reports:
@@ -35,7 +34,7 @@ options:
     env: [{name: AERIE_REPORTS}]
     ini: [{section: aerie_report, key: reports}]
   run:
-    description: Name of this run; made from the time and the process id when empty.
+    description: Name of this run. Empty makes one from the time and the process id.
     type: str
     default: ''
     env: [{name: AERIE_RUN}]
@@ -50,20 +49,20 @@ Hook = TypeVar("Hook", bound=Callable[..., None])
 
 
 def guarded(hook: Hook) -> Hook:
-    """A fault in the reporting is told once as a warning and never ends a run."""
+    """Make an error of a hook a warning, printed once, so that it never ends a run."""
 
     @functools.wraps(hook)
     def call(self: CallbackModule, *args: Any, **kwargs: Any) -> None:
         try:
             hook(self, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001  (whatever it is, the run goes on)
+        except Exception as error:  # noqa: BLE001  (the run goes on after any error)
             self.complain(f"{hook.__name__}: {type(error).__name__}: {error}")
 
     return call  # type: ignore[return-value]  # the wrapper has the hook's own signature
 
 
 class CallbackModule(CallbackBase):
-    """Aggregates the key `aerie` of every result; see reporting/verdict.py for the form."""
+    """Aggregates the key `aerie` of every result; reporting/verdict.py describes the form."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
@@ -75,37 +74,37 @@ class CallbackModule(CallbackBase):
         self.started = time.time()
         self.hosts: dict[str, dict[str, Any]] = {}
         self.playbook = ""
-        # When each task that runs now began, by host and task.
+        # The start of each running task, by host and task.
         self.began: dict[tuple[str, str], float] = {}
         self._complained = False
 
     def complain(self, text: str) -> None:
-        """Say once that the report is incomplete."""
+        """Warn once that the report is incomplete."""
         if not self._complained:
             self._complained = True
             self._display.warning(f"aerie_report: the report of this run is incomplete: {text}")
 
     def host(self, result: Any) -> dict[str, Any]:
         """The record of the host of a result."""
-        return self.hosts.setdefault(result._host.get_name(), aerie_report.new_host())
+        return self.hosts.setdefault(result._host.get_name(), verdict.new_host())
 
     def collect(self, result: Any) -> None:
-        """Take in the sections of one result, and of its items when the task has a loop."""
+        """Add the sections of one result, and of its items when the task has a loop."""
         host = self.host(result)
         values = result._result
-        found = [
+        entries = [
             item["aerie"]
             for item in [values, *(values.get("results") or [])]
             if isinstance(item, dict) and item.get("aerie")
         ]
-        brought: list[Any] = []
-        for one in found:
-            aerie_report.add_sections(host, one)
-            brought += one if isinstance(one, list) else [one]
+        sections: list[Any] = []
+        for entry in entries:
+            verdict.add_sections(host, entry)
+            sections += entry if isinstance(entry, list) else [entry]
         began = self.began.pop(self.key(result._host, result._task), None)
         if began is not None:
             seconds = time.monotonic() - began
-            aerie_report.add_task(host, result._task.get_name().strip(), seconds, bool(values.get("changed")), brought)
+            verdict.add_task(host, result._task.get_name().strip(), seconds, bool(values.get("changed")), sections)
 
     @guarded
     def v2_playbook_on_start(self, playbook: Any) -> None:
@@ -113,7 +112,7 @@ class CallbackModule(CallbackBase):
 
     @staticmethod
     def key(host: Any, task: Any) -> tuple[str, str]:
-        """What a task on a host is known by while it runs."""
+        """The key of a running task on a host."""
         return host.get_name(), task._uuid
 
     @guarded
@@ -148,17 +147,17 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_stats(self, stats: Any) -> None:
         for name in stats.processed:
             summary = stats.summarize(name)
-            host = self.hosts.setdefault(name, aerie_report.new_host())
+            host = self.hosts.setdefault(name, verdict.new_host())
             host["changed"] = summary["changed"]
             if not summary["failures"] and not summary["unreachable"]:
-                # What a rescue mended is no failure of the run.
+                # A failure that a rescue handled is no failure of the run.
                 host["failures"] = []
-        # A host that only lent its name to a task on the controller has nothing to report.
-        hosts = aerie_report.asked_for({name: host for name, host in self.hosts.items() if name in stats.processed})
-        run = self.get_option("run") or aerie_report.run_name(self.started, os.getpid())
-        report = aerie_report.build(hosts, run, self.started, time.time(), command_of(self.playbook))
+        # A host that only ran a task of the controller has nothing to report.
+        hosts = verdict.requested_hosts({name: host for name, host in self.hosts.items() if name in stats.processed})
+        run = self.get_option("run") or folder.run_name(self.started, os.getpid())
+        report = verdict.build(hosts, run, self.started, time.time(), command_of(self.playbook))
         try:
-            written = aerie_report.write(report, self.reports())
+            written = folder.write(report, self.reports())
             path: object = written
             trouble = pages.try_write(report, written.parent)
             if trouble:
@@ -168,12 +167,12 @@ class CallbackModule(CallbackBase):
         if not self.get_option("silent"):
             self._display.display("")
             colour = {"pass": "green", "fail": "red"}.get(report["verdict"], "yellow")
-            for line in aerie_report.render(report, path):
+            for line in terminal.render(report, path):
                 self._display.display(line, color=colour)
-        asked = any(aerie_report.USAGE_SECTION in host["sections"] for host in self.hosts.values())
-        if asked and report["verdict"] != aerie_report.PASS and stats_are_good(stats):
-            # Ansible takes tasks that all went well for a success, also when none of them checked anything.
-            raise SystemExit(aerie_report.EXIT_CODES[report["verdict"]])
+        ours = any(verdict.USAGE_SECTION in host["sections"] for host in self.hosts.values())
+        if ours and report["verdict"] != verdict.PASS and stats_are_good(stats):
+            # For Ansible a run is a success when no task failed, even if none of them checked anything.
+            raise SystemExit(verdict.EXIT_CODES[report["verdict"]])
 
     def reports(self) -> Path:
         """Folder of the reports: as configured, else under $AERIE_VAR, else under var/ of the checkout."""
@@ -187,7 +186,7 @@ def stats_are_good(stats: Any) -> bool:
 
 
 def failure_text(result: dict[str, Any]) -> str:
-    """Why a task failed, with the end of what a command said."""
+    """Why a task failed, with the last lines that its command printed."""
     text = str(result.get("msg") or "failed")
     for key in ("stderr", "module_stderr", "module_stdout"):
         tail = str(result.get(key) or "").strip().splitlines()[-5:]
@@ -197,11 +196,11 @@ def failure_text(result: dict[str, Any]) -> str:
 
 
 def command_of(playbook: str) -> dict[str, Any]:
-    """What was asked for. Values of extra variables stay out: they may be secrets."""
+    """The command line, without the values of extra variables: they may be secrets."""
     arguments = context.CLIARGS
-    wanted = ("tags", "skip_tags", "subset", "inventory", "check", "diff")
+    names = ("tags", "skip_tags", "subset", "inventory", "check", "diff")
     return {
         "program": Path(sys.argv[0]).name,
         "playbook": playbook,
-        **{key: list(v) if isinstance(v := arguments.get(key), (list, tuple)) else v for key in wanted},
+        **{key: list(v) if isinstance(v := arguments.get(key), (list, tuple)) else v for key in names},
     }

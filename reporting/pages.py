@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jinja2
 
+from ansible.module_utils.aerie.shared import progress
+from ansible.module_utils.aerie.shared.durable import write_durably
 from reporting import junit, plots, schema1
+from reporting.folder import MODE
 from reporting.verdict import USAGE_SECTION
 
 if TYPE_CHECKING:
@@ -210,15 +211,12 @@ def _numbers(sections: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def duration(seconds: object) -> str:
-    """Seconds as a person says them."""
+    """Seconds as people write them, with milliseconds and tenths for short ones; empty for what is no number."""
     if not isinstance(seconds, (int, float)):
         return ""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{seconds:.1f} s" if seconds < 60 else progress.duration(seconds)
 
 
 def html(report: dict[str, Any]) -> str:
@@ -231,15 +229,11 @@ def html(report: dict[str, Any]) -> str:
 
 
 def write(report: dict[str, Any], folder: Path) -> list[Path]:
-    """Write both pages, each complete or not at all."""
-    written = []
-    for name, content in (("junit.xml", junit.build(report)), ("report.html", html(report).encode(errors="replace"))):
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}-")
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        Path(temporary).chmod(0o644)
-        written.append(Path(temporary).replace(folder / name))
-    return written
+    """Write both pages, each as a whole or not at all; return their paths."""
+    contents = {"junit.xml": junit.build(report), "report.html": html(report).encode(errors="replace")}
+    for name, content in contents.items():
+        write_durably(folder / name, content, mode=MODE)
+    return [folder / name for name in contents]
 
 
 def try_write(report: dict[str, Any], folder: Path) -> str:

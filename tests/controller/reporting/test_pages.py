@@ -6,6 +6,8 @@ import copy
 import datetime as dt
 import json
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,8 @@ import pytest
 
 from reporting import junit, pages, plots, schema1
 
-SCHEMA = json.loads((Path(__file__).resolve().parents[3] / "schema/report.schema.json").read_text())
+ROOT = Path(__file__).resolve().parents[3]
+SCHEMA = json.loads((ROOT / "schema/report.schema.json").read_text())
 
 
 def check(name: str, status: str = "pass", **more: Any) -> dict[str, Any]:
@@ -315,3 +318,11 @@ def test_log_axes_start_and_end_at_powers_of_ten() -> None:
     axis = plots.log_axis([0.004, 0.03])
     assert axis.ticks == pytest.approx((0.001, 0.01, 0.1))
     assert axis.place(0.01) == pytest.approx(0.5)
+
+
+def test_the_pages_of_an_earlier_run_are_made_again_by_command(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(json.dumps(FULL))
+    command = [sys.executable, "-m", "reporting.pages", str(tmp_path / "report.json")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(tmp_path / "junit.xml"), str(tmp_path / "report.html")]
+    assert "18,432" in (tmp_path / "report.html").read_text()

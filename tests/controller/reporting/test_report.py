@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ansible.module_utils.aerie.shared.progress import duration, progress_line
-from reporting import verdict as report
+from reporting import folder, terminal, verdict
 
 
 def check(name: str, status: str = "pass", **more: Any) -> dict[str, Any]:
@@ -15,8 +15,8 @@ def check(name: str, status: str = "pass", **more: Any) -> dict[str, Any]:
 
 
 def host(*sections: dict[str, Any], **more: Any) -> dict[str, Any]:
-    made = {**report.new_host(), **more}
-    report.add_sections(made, list(sections))
+    made = {**verdict.new_host(), **more}
+    verdict.add_sections(made, list(sections))
     return made
 
 
@@ -25,14 +25,14 @@ def section(name: str, *checks: dict[str, Any], **data: Any) -> dict[str, Any]:
 
 
 def build(**hosts: dict[str, Any]) -> dict[str, Any]:
-    return report.build(hosts, "20260101T000000Z-7", 1767225600.0, 1767225810.0, {"playbook": "site.yml"})
+    return verdict.build(hosts, "20260101T000000Z-7", 1767225600.0, 1767225810.0, {"playbook": "site.yml"})
 
 
 FAILURE = {"task": "role : do it", "message": "no"}
 
 
 @pytest.mark.parametrize(
-    ("made", "verdict"),
+    ("made", "expected"),
     [
         (host(section("gates", check("disk"))), "pass"),
         (host(section("gates", check("disk", "warn"), check("shm", "n/a"))), "pass"),
@@ -51,8 +51,8 @@ FAILURE = {"task": "role : do it", "message": "no"}
         (host(), "could not run"),
     ],
 )
-def test_verdict_of_a_host(made: dict[str, Any], verdict: str) -> None:
-    assert report.judge_host(made) == verdict
+def test_verdict_of_a_host(made: dict[str, Any], expected: str) -> None:
+    assert verdict.judge_host(made) == expected
 
 
 def test_verdict_of_a_run_is_its_worst_and_no_host_is_no_pass() -> None:
@@ -71,7 +71,7 @@ def test_checks_that_do_not_apply_are_said_to_prove_nothing() -> None:
     idle = host(section("audit", check("environment", "n/a", found="no environment yet")))
     made = build(good=host(section("gates", check("disk"))), idle=idle)
     assert made["verdict"] == "could not run"
-    lines = [line.strip() for line in report.render(made, "/r")]
+    lines = [line.strip() for line in terminal.render(made, "/r")]
     after = lines[lines.index("idle: could not run") :]
     assert after[2:4] == ["nothing was checked: that proves nothing", "environment does not apply: no environment yet"]
 
@@ -79,26 +79,26 @@ def test_checks_that_do_not_apply_are_said_to_prove_nothing() -> None:
 def test_the_hosts_to_judge_are_those_that_the_request_names() -> None:
     request = section("inventory", check("tags"), hosts=["a", "b"])
     good = host(section("gates", check("disk")))
-    assert list(report.asked_for({"bastion": host(request), "b": good, "other": good})) == ["b", "other", "a"]
-    assert build(**report.asked_for({"bastion": host(request), "b": good}))["verdict"] == "could not run"
-    assert build(**report.asked_for({"bastion": host(request), "b": good, "a": good}))["verdict"] == "pass"
+    assert list(verdict.requested_hosts({"bastion": host(request), "b": good, "other": good})) == ["b", "other", "a"]
+    assert build(**verdict.requested_hosts({"bastion": host(request), "b": good}))["verdict"] == "could not run"
+    assert build(**verdict.requested_hosts({"bastion": host(request), "b": good, "a": good}))["verdict"] == "pass"
     refused = {"bastion": host(section("inventory", check("tags", "fail"), hosts=[]))}
-    assert report.asked_for(refused) == refused
-    assert report.asked_for({"b": good}) == {"b": good}
+    assert verdict.requested_hosts(refused) == refused
+    assert verdict.requested_hosts({"b": good}) == {"b": good}
 
 
 def test_a_check_made_again_replaces_its_answer() -> None:
     made = host(section("audit", check("grep", "fail", file="x.py", line=3), check("grep", file="y.py")))
-    report.add_sections(made, section("audit", check("grep", "pass", file="x.py", line=3)))
-    assert [c["status"] for c in report.checks_of(made)] == ["pass", "pass"]
+    verdict.add_sections(made, section("audit", check("grep", "pass", file="x.py", line=3)))
+    assert [c["status"] for c in verdict.checks_of(made)] == ["pass", "pass"]
     assert build(made=made)["counts"]["checks"] == 2
 
 
 def test_written_report_is_whole_and_latest_follows(tmp_path: Path) -> None:
     first = {**build(local=host(section("gates", check("disk")))), "run": "one"}
     second = {**first, "run": "two"}
-    assert report.write(first, tmp_path) == tmp_path / "one" / "report.json"
-    report.write(second, tmp_path)
+    assert folder.write(first, tmp_path) == tmp_path / "one" / "report.json"
+    folder.write(second, tmp_path)
     assert (tmp_path / "latest").readlink() == Path("two")
     assert json.loads((tmp_path / "latest" / "report.json").read_text())["run"] == "two"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["latest", "one", "two"]
@@ -116,7 +116,7 @@ def test_the_ten_second_reading_says_what_failed_and_how_to_mend_it() -> None:
         ),
         away=host(unreachable=True, failures=[{"task": "host_gates : gates", "message": "no route"}]),
     )
-    text = "\n".join(report.render(made, "/r/report.json"))
+    text = "\n".join(terminal.render(made, "/r/report.json"))
     for part in (
         "VERDICT: FAIL",
         "4 checks, 1 failed",
@@ -133,7 +133,7 @@ def test_the_ten_second_reading_says_what_failed_and_how_to_mend_it() -> None:
         assert part in text
     assert "would change" not in text
     made["command"]["check"] = True
-    assert "; 0 would change (check mode); " in report.render(made, "/r/report.json")[0]
+    assert "; 0 would change (check mode); " in terminal.render(made, "/r/report.json")[0]
 
 
 @pytest.mark.parametrize(

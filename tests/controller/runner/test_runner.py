@@ -117,9 +117,11 @@ def test_br47_from_a_read_only_checkout(site: Path, run: Run, tmp_path_factory: 
     checkout = tmp_path_factory.mktemp("checkout")
     for name in (
         "runner.py",
+        "aerie_paths.py",
         "ansible.cfg",
         "callback_plugins",
         "module_utils",
+        "host",
         "library",
         "action_plugins",
         "reporting",
