@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from aerie_host.data.conversations import Data
+from aerie_host.data.conversations import DataRows
 from aerie_host.data.data_file import DataFile
 from aerie_host.data.loss_mask import TemplateRefusedError
 from aerie_host.data.samples import Encoder, Limits, prepare
@@ -74,7 +74,7 @@ def test_a_template_that_raises_costs_that_conversation_alone(tmp_path, family):
     rows = [{"messages": CHAT}, {"messages": [{"role": "user", "content": "bad"}, CHAT[1]]}, {"messages": CHAT[:2]}]
     path = tmp_path / "data.json"
     path.write_text(json.dumps(rows))
-    done = prepare(Data(path), lambda: Encoder(tokenizer), Limits(400))
+    done = prepare(DataRows(path), lambda: Encoder(tokenizer), Limits(400))
     assert [sample.index for sample in done.samples] == [0, 2]
     assert str(done.skipped[0]) == "row 2: the chat template refuses this conversation: division by zero"
 
@@ -83,7 +83,7 @@ def test_half_a_character_costs_that_conversation_alone(tmp_path):
     path = tmp_path / "data.jsonl"
     rows = [{"messages": [{"role": "user", "content": "a\ud83c"}, CHAT[1]]}, {"messages": CHAT[:2]}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = prepare(Data(path), lambda: Encoder(fast_tokenizer("chatml")), Limits(400))
+    done = prepare(DataRows(path), lambda: Encoder(fast_tokenizer("chatml")), Limits(400))
     assert [sample.index for sample in done.samples] == [1]
     assert str(done.skipped[0]) == (r"line 1: its text has '\ud83c', one half of a character: no tokenizer takes it")
 
@@ -100,7 +100,7 @@ def test_parquet_gives_what_json_lines_give_over_many_row_groups(tmp_path):
     path = parquet(tmp_path / "data.parquet", rows, row_group_size=100)
     assert pa.parquet.ParquetFile(path).num_row_groups == 15
     for shard in (Shard(), Shard(2, 7)):
-        found, wanted = Data(path, shard), Data(lines, shard)
+        found, wanted = DataRows(path, shard), DataRows(lines, shard)
         assert list(found) == [dataclasses.replace(entry, unit="row") for entry in wanted]
     assert (found.file.format, found.file.unit) == ("parquet", "row")
 
@@ -116,7 +116,7 @@ def test_a_broken_parquet_file_is_refused(tmp_path, cut, message):
 def test_token_ids_need_no_tokenizer_and_are_held_to_the_vocabulary(tmp_path):
     rows = [{"input_ids": [5, 6, 7], "loss_mask": [0, 1, 1]}, {"input_ids": [5, 400]}, {"input_ids": list(range(9))}]
     path = parquet(tmp_path / "tokens.parquet", rows)
-    done = prepare(Data(path), no_tokenizer, Limits(8, "truncate", 400))
+    done = prepare(DataRows(path), no_tokenizer, Limits(8, "truncate", 400))
     assert [(one.index, one.input_ids, one.loss_mask) for one in done.samples] == [
         (0, [5, 6, 7], [0, 1, 1]),
         (2, list(range(8)), [1] * 8),

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from aerie_host.data.conversations import Data
+from aerie_host.data.conversations import DataRows
 from aerie_host.data.loss_mask import TemplateRefusedError
 from aerie_host.data.row_kinds import Conversation, TokenRow
 from aerie_host.data.samples import Encoder, Limits, has_generation_markers, listed, prepare
@@ -99,12 +99,12 @@ def data(tmp_path):
 
 def test_too_long_is_an_error_that_names_the_line(data):
     with refused(match=r"1 samples are too long: line 2 \(long\): \d+ tokens, longer than 80"):
-        prepare(Data(data), chatml, Limits(80))
+        prepare(DataRows(data), chatml, Limits(80))
 
 
 @pytest.mark.parametrize(("choice", "indices", "lengths"), [("skip", [0, 3], None), ("truncate", [0, 1, 3], 80)])
 def test_too_long_may_be_skipped_or_cut_and_is_listed_either_way(data, choice, indices, lengths):
-    done = prepare(Data(data), chatml, Limits(80, choice))
+    done = prepare(DataRows(data), chatml, Limits(80, choice))
     assert [sample.index for sample in done.samples] == indices
     assert [sample.line for sample in done.samples] == [index + 1 for index in indices]
     assert len(done.samples) + len(done.skipped) == 4
@@ -133,7 +133,7 @@ def test_the_first_token_alone_is_nothing_to_train_on():
 
 
 def test_at_most_the_first_samples_are_taken(data):
-    rows = Data(data, first=2)
+    rows = DataRows(data, first=2)
     done = prepare(rows, chatml, Limits(512))
     assert [sample.index for sample in done.samples] == [0, 1]
     # Nor is anything said of the others.

@@ -1,4 +1,4 @@
-"""The rows of a data file: JSON lines, one JSON array, or parquet; which of them it is, its content says."""
+"""Read the rows of a data file: JSON lines, one JSON array, or parquet. The content decides the format."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 LINES, ARRAY, PARQUET = "JSON lines", "JSON array", "parquet"
 HEAD = 1 << 16
 CHUNK = 1 << 20
-# An element of an array that is longer than this is taken for a broken one.
+# Longest element of an array, in characters; a longer one counts as broken.
 LONGEST_ELEMENT = 1 << 28
 PARQUET_ROWS = 512
-# What people name by mistake, by its first bytes.
-OTHERS = {
+# Files that are often given by mistake, by their first bytes.
+NOT_DATA = {
     b"\x1f\x8b": "gzip: unpack it first",
     b"\x28\xb5\x2f\xfd": "zstd: unpack it first",
     b"\xfd7zXZ": "xz: unpack it first",
@@ -42,7 +42,14 @@ def _broken(found: str) -> Refusal:
 
 
 class Row(NamedTuple):
-    """One row: its place in the data from 0, its line or row number from 1, and its value or what is wrong with it."""
+    """One row of the data.
+
+    Attributes:
+        place: its place in the data, from 0; blank lines do not count.
+        number: its line or row number in the file, from 1.
+        value: the parsed row; None where it cannot be parsed.
+        problem: why it cannot be parsed.
+    """
 
     place: int
     number: int
@@ -51,16 +58,16 @@ class Row(NamedTuple):
 
 
 class DataFile:
-    """A data file whose format is recognised; ``UsageRefusal`` names what was found when it is none of the three."""
+    """A data file in one of the three formats; ``UsageRefusal`` says what the file is when it has none of them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.format = _recognise(path)
-        # What its numbers count.
+        # What the numbers of rows count.
         self.unit = "line" if self.format == LINES else "row"
 
     def read(self, shard: Shard = WHOLE) -> Iterator[Row]:
-        """The rows of the shard in order, read piece by piece; ``Refusal`` when reading cannot go on."""
+        """The rows of the shard in order, read piece by piece; ``Refusal`` when the rest cannot be read."""
         if self.format == LINES:
             return _lines(self.path, shard)
         return _array(self.path, shard) if self.format == ARRAY else _parquet(self.path, shard)
@@ -83,17 +90,17 @@ def _recognise(path: Path) -> str:
         head = stream.read(HEAD)
     if head.startswith(b"PAR1"):
         return PARQUET
-    known = next((name for magic, name in OTHERS.items() if head.startswith(magic)), "")
+    known = next((name for magic, name in NOT_DATA.items() if head.startswith(magic)), "")
     lines = [] if known else [line.strip() for line in head.decode("utf-8-sig", "replace").split("\n")]
     lines = [line for line in lines if line]
     if lines and lines[0].startswith("["):
-        # An array on its own line, with others after it, is a row of JSON lines.
+        # A whole array on one line with lines after it is a row of JSON lines.
         alone = len(lines) == 1 or not isinstance(_complete(lines[0]), list)
         return ARRAY if alone else LINES
     if any(isinstance(_complete(line), dict) for line in lines):
         return LINES
     if len(lines) == 1 and len(head) == HEAD and lines[0].startswith("{"):
-        # A line longer than what was looked at.
+        # The first line is longer than the part that was read.
         return LINES
     if known:
         found = known
@@ -132,8 +139,8 @@ def _line(raw: bytes, index: int, number: int) -> Row:
         return Row(index, number, None, "JSON that is nested too deeply")
 
 
-class _Text:
-    """What is read of a stream and not used yet."""
+class _Unparsed:
+    """The part of a stream that is read and not parsed yet."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -142,13 +149,13 @@ class _Text:
         self.ended = False
 
     def more(self) -> None:
-        """Read on, twice as much when an element did not fit."""
+        """Read more; the piece doubles while an element does not fit."""
         left = self.text[self.place :]
         piece = self._stream.read(max(CHUNK, len(left)))
         self.text, self.place, self.ended = left + piece, 0, not piece
 
     def next(self) -> str:
-        """The next character that is no white space, not taken; empty at the end."""
+        """The next character that is no white space, without taking it; empty at the end."""
         while True:
             while self.place < len(self.text) and self.text[self.place].isspace():
                 self.place += 1
@@ -166,7 +173,7 @@ class _Text:
                 if self.ended or len(self.text) - self.place > LONGEST_ELEMENT:
                     raise
             else:
-                # A number at the end of what was read may go on.
+                # A number at the end of the read part may continue in the next.
                 if end < len(self.text) or self.ended:
                     self.place = end
                     return value
@@ -177,7 +184,7 @@ def _array(path: Path, shard: Shard) -> Iterator[Row]:
     index = 0
     try:
         with path.open(encoding="utf-8-sig") as stream:
-            text = _Text(stream)
+            text = _Unparsed(stream)
             text.next()
             text.place += 1
             while not (index == 0 and text.next() == "]"):
@@ -198,7 +205,7 @@ def _array(path: Path, shard: Shard) -> Iterator[Row]:
     except UnicodeDecodeError as error:
         raise _broken(f"{path}: no UTF-8 in or after row {index + 1}: {error.reason}") from error
     except json.JSONDecodeError as error:
-        # Where a broken element of an array ends cannot be told.
+        # Where a broken element ends is not known: the elements after it cannot be read.
         raise _broken(f"{path}: row {index + 1} of the array is broken JSON: {error.msg}") from error
     except ValueError as error:
         raise _broken(f"{path}: row {index + 1} of the array cannot be read: {error}") from error
@@ -207,10 +214,10 @@ def _array(path: Path, shard: Shard) -> Iterator[Row]:
 
 
 def without_nulls(value: Any) -> Any:
-    """The value without the keys that parquet has to give to every row for what another row holds."""
+    """The value without keys that are null: parquet gives every row the keys that any row has."""
     if isinstance(value, dict):
-        return {key: without_nulls(one) for key, one in value.items() if one is not None}
-    return [without_nulls(one) for one in value] if isinstance(value, list) else value
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _parquet(path: Path, shard: Shard) -> Iterator[Row]:

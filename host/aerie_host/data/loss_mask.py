@@ -1,20 +1,22 @@
-"""Which tokens a draft model is trained on: what the assistant said, and the token with which it ended its turn.
+"""Find the tokens that a draft model is trained on: the assistant's answers, each with its end-of-turn token.
 
-The end-of-turn token belongs to the mask here. The preprocessing of speculators 0.3.0 masks the content alone
-(``preprocessing.py``, ``_create_loss_mask_from_offsets`` takes group 1 of its pattern, and the closing marker stands
-outside that group). The target model generates that token too, and a draft that never learned it proposes something
-else at the end of every answer, where the target then rejects it. Masks made by a template's own generation markers
-commonly hold it as well.
+The mask includes the end-of-turn token. The preprocessing of speculators 0.3.0 masks the content alone:
+``_create_loss_mask_from_offsets`` in ``preprocessing.py`` takes group 1 of its pattern, and the closing marker is
+outside that group. But the target model generates that token too. A draft model that never learned it proposes another
+token at the end of every answer, and the target model rejects that. Masks from a template's own generation markers
+usually include the token as well.
 
-Two ways to find the spans, both of which prove themselves on every conversation and refuse when they cannot:
+The span of an answer is found in one of two ways. Each proves its result for every conversation and refuses when it
+cannot:
 
-* by prefixes: the rendering of the messages before an answer (with the header of the next turn) and of those up to and
-  with it must both be beginnings of the whole rendering. What lies between is the answer with its end.
-* by exchange, for templates that treat the last turn differently: an answer, with its reasoning where the template
-  renders it, is exchanged for markers; everything around them must stay as it was.
+* By prefixes. Render the messages before the answer, with the header of the next turn, and the messages up to the
+  answer and with it. Both must be prefixes of the whole rendering. The text between their ends is the answer with its
+  end.
+* By exchange, for templates that treat the last turn differently. Replace the answer, and its reasoning where the
+  template renders it, by markers. Everything around them must stay the same.
 
-Templates leave out reasoning, of earlier turns or of all: what is not rendered has no tokens, and ``left_out`` counts
-it.
+Templates may leave out reasoning, of earlier turns or of all. Text that is not rendered has no tokens; ``left_out``
+counts such answers.
 """
 
 from __future__ import annotations
@@ -28,33 +30,33 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 Span = tuple[int, int]
 
-# Letters only: no template trims, splits or escapes them, and no conversation holds them.
+# Markers of letters only: no template trims, splits or escapes them, and no conversation contains them.
 EXCHANGED = "AerieExchangedThisAnswer"
 EXCHANGED_REASONING = "AerieExchangedThisReasoning"
-# How reasoning stands in the text of an answer, where it has no field of its own.
+# Ends the reasoning in the text of an answer, where reasoning has no field of its own.
 REASONING_END = "</think>"
 
 
 class TemplateRefusedError(Exception):
-    """The chat template renders this conversation in a way that leaves no proof of which tokens are the answer."""
+    """It cannot be proven which tokens of the rendered conversation are the answers. The message says why."""
 
 
 class Render(Protocol):
-    """Renders messages as text, with the header of the next assistant turn when asked."""
+    """Renders messages as text, with the header of the next assistant turn if ``add_generation_prompt``."""
 
     def __call__(self, messages: list[Message], add_generation_prompt: bool) -> str:
-        """The text; whatever the template raises goes through."""
+        """The text. Exceptions of the template are not caught."""
 
 
 def _prefix_span(render: Render, full: str, messages: list[Message], number: int) -> Span | None:
-    """The span of answer ``number`` by prefixes, None when a rendering is not a beginning of the whole."""
+    """The span of answer ``number`` by prefixes; None when a rendering is no prefix of the whole."""
     try:
         before = render(messages[:number], True)
         if before == render(messages[:number], False):
-            # The template adds no header when asked: the header would stand inside the span.
+            # The template adds no header: the answer's header would be part of the span.
             return None
         after = render(messages[: number + 1], False)
-    except Exception:  # noqa: BLE001 - templates raise what they like; the other way may still do
+    except Exception:  # noqa: BLE001 - templates raise anything; the other way may still work
         return None
     if not (full.startswith(before) and full.startswith(after) and len(before) < len(after)):
         return None
@@ -62,15 +64,15 @@ def _prefix_span(render: Render, full: str, messages: list[Message], number: int
 
 
 def _holds_calls(text: str, message: Message) -> bool:
-    """Whether a span has the tool calls of its message: templates without tools pass over them."""
+    """Whether a span contains the tool calls of its message: templates without tools leave them out."""
     calls = message.get("tool_calls") or []
     return all(str(call.get("function", call).get("name")) in text for call in calls)
 
 
 def refuse_lost_calls(render: Render, full: str, messages: list[Message]) -> None:
-    """Raise ``TemplateRefusedError`` for tool calls without which the rendering ``full`` would be the same.
+    """Raise ``TemplateRefusedError`` for tool calls that do not change the rendering ``full``.
 
-    A name alone proves nothing: it may stand in the text of the answer, or in its end.
+    That the name of a tool is in the rendering proves nothing: it may be part of the answer's text.
     """
     for number, message in enumerate(messages):
         if not message.get("tool_calls"):
@@ -78,14 +80,14 @@ def refuse_lost_calls(render: Render, full: str, messages: list[Message]) -> Non
         silent = {key: value for key, value in message.items() if key != "tool_calls"}
         try:
             other = render([*messages[:number], silent, *messages[number + 1 :]], False)
-        except Exception:  # noqa: BLE001 - templates raise what they like, of an answer that is empty then
+        except Exception:  # noqa: BLE001 - templates raise anything, for the now empty answer too
             other = ""
         if other == full:
             raise TemplateRefusedError(f"message {number + 1}: the chat template does not render its tool calls")
 
 
 def reasoning_of(message: Message) -> str:
-    """The reasoning of an answer: of its field, or of the block that its text begins with; empty when it has none."""
+    """The reasoning of an answer, from its field or from a block at the start of its text; empty when it has none."""
     if thought := message.get("reasoning_content"):
         return str(thought).strip()
     block = re.match(r"\s*<think>(.*?)</think>", message["content"], re.DOTALL)
@@ -93,16 +95,16 @@ def reasoning_of(message: Message) -> str:
 
 
 def left_out(full: str, messages: Sequence[Message]) -> int:
-    """How many answers have a reasoning that the rendering ``full`` does not hold."""
+    """How many answers have a reasoning that the rendering ``full`` does not contain."""
     answers = [message for message in messages if message["role"] == "assistant"]
     return sum(bool(thought) and thought not in full for thought in map(reasoning_of, answers))
 
 
 def _exchange_span(render: Render, full: str, messages: list[Message], number: int) -> Span | None:
-    """The span of answer ``number`` by exchange, without its end; None when the rest did not stay."""
+    """The span of answer ``number`` by exchange, without its end; None when anything else changed."""
     message = messages[number]
     content, thought = message["content"].strip(), str(message.get("reasoning_content") or "").strip()
-    # Without its tool calls: what then lies between the markers' surroundings is the text and the calls.
+    # The exchanged message has no tool calls: the span then covers both the text and the calls.
     exchanged = {"role": message["role"], "content": EXCHANGED}
     if thought:
         exchanged["reasoning_content"] = EXCHANGED_REASONING
@@ -119,22 +121,22 @@ def _exchange_span(render: Render, full: str, messages: list[Message], number: i
     span = len(head), len(full) - len(tail)
     text, answer = full[slice(*span)].strip(), content
     if rendered:
-        # Templates trim reasoning in ways of their own.
+        # Templates trim reasoning differently.
         text, answer = "".join(text.split()), "".join((thought + between + content).split())
     if message.get("tool_calls"):
         return span if text.startswith(answer) and _holds_calls(text[len(answer) :], message) else None
     if rendered:
         return span if text == answer else None
-    # Of an answer that holds its reasoning the template may keep what follows it; anything else must be there whole.
+    # The template may drop the reasoning at the start of an answer's text. The rest must be rendered whole.
     return span if text in (content, content.split(REASONING_END)[-1].strip()) else None
 
 
 def _end_of_turn(full: str, span: Span, specials: Sequence[str], grow: bool) -> Span:
-    """Let the span end with the end-of-turn marker.
+    """The span with its end moved to the end of the end-of-turn marker.
 
-    A span by prefixes holds the marker and what separates turns: cut after its last special token, and
-    without one after its last letter. A span by exchange ends before the marker: grow over the special token that
-    follows at once.
+    A span by prefixes contains the marker and the separator of turns: it is cut after its last special token, or after
+    its last letter when it has none. A span by exchange (``grow``) ends before the marker: it grows over the special
+    token that follows directly.
     """
     start, end = span
     if grow:
@@ -147,10 +149,10 @@ def _end_of_turn(full: str, span: Span, specials: Sequence[str], grow: bool) -> 
 
 
 def assistant_spans(render: Render, full: str, messages: list[Message], specials: Sequence[str]) -> list[Span]:
-    """Character spans of every assistant answer in ``full``, each with its end-of-turn token.
+    """Character spans of all assistant answers in ``full``, each with its end-of-turn token.
 
-    ``specials``: the texts of the tokenizer's special tokens. Raises ``TemplateRefusedError`` when neither way can
-    prove a span, or when spans overlap.
+    ``specials``: the texts of the tokenizer's special tokens. ``TemplateRefusedError`` when neither way proves a span,
+    or when spans overlap.
     """
     spans: list[Span] = []
     for number, message in enumerate(messages):
@@ -172,9 +174,10 @@ def assistant_spans(render: Render, full: str, messages: list[Message], specials
 
 
 def mask_by_offsets(offsets: Sequence[Span], spans: Sequence[Span]) -> list[int]:
-    """1 for every token that shares a character with a span, else 0; ``offsets`` as fast tokenizers give them.
+    """The loss mask: 1 for every token that shares a character with a span, else 0.
 
-    A token that reaches over the edge of a span counts, as in speculators: it carries a part of the answer.
+    ``offsets``: the characters of each token, as fast tokenizers return them. A token that crosses the edge of a span
+    counts, as in speculators: it is a part of the answer.
     """
     mask = [0] * len(offsets)
     for start, end in spans:
@@ -187,9 +190,9 @@ def mask_by_offsets(offsets: Sequence[Span], spans: Sequence[Span]) -> list[int]
 def mask_by_prefix_tokens(
     encode: Callable[[str], list[int]], full: str, input_ids: Sequence[int], spans: Sequence[Span]
 ) -> list[int]:
-    """The same for tokenizers that give no offsets (Kimi-K2's, for one): both edges of a span must fall between tokens.
+    """The loss mask for tokenizers without offsets, such as Kimi-K2's: each edge of a span must be between two tokens.
 
-    Proven by encoding the text up to each edge, which must be a beginning of ``input_ids``; else refused.
+    Proof: the encoded text up to the edge must be a prefix of ``input_ids``, else ``TemplateRefusedError``.
     """
     mask = [0] * len(input_ids)
     for span in spans:

@@ -1,4 +1,4 @@
-"""What a row of the data is: a conversation, token ids, or nothing that gives a sample; and where it comes from."""
+"""The kinds of a row: a conversation, token ids, or a row that gives no sample. Each knows where it comes from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Where something comes from: its place in the data (0-based), its line or row number (1-based), and its id."""
+    """Where a row or a sample comes from.
+
+    Attributes:
+        index: place of the row in the data, from 0.
+        line: its line or row number in the file, from 1.
+        id: its id in the data; empty when it has none.
+        unit: what ``line`` counts: "line" or "row".
+    """
 
     index: int
     line: int
@@ -22,13 +29,13 @@ class Origin:
     unit: str = dataclasses.field(default="line", kw_only=True)
 
     def without_sample(self, reason: str) -> Skipped:
-        """The same row, and why it gives no sample."""
+        """The same row as one that gives no sample, for this reason."""
         return Skipped(self.index, self.line, self.id, reason, unit=self.unit)
 
 
 @dataclasses.dataclass(frozen=True)
 class Conversation(Origin):
-    """One conversation: messages, and the tools that they may use."""
+    """One conversation: its messages, and the tools that the assistant may call."""
 
     messages: list[Message]
     tools: list[dict[str, Any]] | None = None
@@ -36,7 +43,7 @@ class Conversation(Origin):
 
 @dataclasses.dataclass(frozen=True)
 class TokenRow(Origin):
-    """One row of token ids with its loss mask."""
+    """One row of token ids with its loss mask, of the same length."""
 
     input_ids: list[int]
     loss_mask: list[int]
@@ -44,7 +51,7 @@ class TokenRow(Origin):
 
 @dataclasses.dataclass(frozen=True)
 class Skipped(Origin):
-    """A row that gives no sample, or not all of it, and why."""
+    """A row that gives no sample, or a cut one, and the reason."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""Conversations to samples: chat template, tokens, loss mask, length; whatever gives no sample is counted and named."""
+"""Turn rows into samples: chat template, tokens, loss mask, length. Rows without a sample are listed with a reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 ON_TOO_LONG = ("error", "truncate", "skip")
-# Part of the fingerprint of an extraction: raise it when the same data gives other tokens or masks than before.
+# Part of an extraction's fingerprint. Raise it when the same data gives other tokens or masks than before.
 SAMPLE_RULES = 3
 LISTED = 20
 TEMPLATE = "chat template"
@@ -42,22 +42,22 @@ class Sample(Origin):
 
     @property
     def trainable(self) -> int:
-        """How many tokens the loss is taken over."""
+        """How many tokens the loss mask marks."""
         return sum(self.loss_mask)
 
     @property
     def digest(self) -> str:
-        """Digest of tokens and mask."""
+        """sha256 of token ids and loss mask, hexadecimal; ``tokens_sha256`` in the record."""
         return sha256_json([self.input_ids, self.loss_mask])
 
 
 def has_generation_markers(template: str) -> bool:
-    """Whether the chat template itself marks what the assistant generates."""
+    """Whether the chat template marks the text that the assistant generates."""
     return re.search(r"\{%-?\s*generation\s*-?%\}", template) is not None
 
 
 class Encoder:
-    """One tokenizer with its chat template (a Transformers tokenizer)."""
+    """A Transformers tokenizer with its chat template; ``Refusal`` when it has no usable template."""
 
     def __init__(self, tokenizer: Any) -> None:
         if not tokenizer.chat_template:
@@ -67,16 +67,16 @@ class Encoder:
             found = "the model's tokenizer has several chat templates, and none of them is the default"
             raise Refusal(TEMPLATE, found, "one default", REMEDY)
         self._tokenizer = tokenizer
-        # Transformers needs offsets to find the marks.
+        # Transformers finds the marked tokens by offsets, which only fast tokenizers have.
         self._marked = has_generation_markers(tokenizer.chat_template) and tokenizer.is_fast
         added = tokenizer.added_tokens_decoder.values()
         self._specials = sorted({str(token) for token in added if token.special} | set(tokenizer.all_special_tokens))
-        # Answers whose reasoning the template did not render.
+        # How many answers had a reasoning that the template did not render.
         self.reasoning_left_out = 0
 
     @property
     def method(self) -> str:
-        """How loss masks are made, in words for the manifest."""
+        """How loss masks are made, in words, for the manifest."""
         if self._marked:
             return "generation markers of the chat template"
         return "assistant spans proven by rendering, with the end-of-turn token"
@@ -85,7 +85,7 @@ class Encoder:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def encode(self, messages: list[Message], tools: list[dict[str, Any]] | None = None) -> tuple[list[int], list[int]]:
-        """Tokens and loss mask of one conversation; ``TemplateRefusedError`` when no mask can be proven."""
+        """Token ids and loss mask of one conversation; ``TemplateRefusedError`` when no mask can be proven."""
 
         def render(messages: list[Message], add_generation_prompt: bool) -> str:
             return str(
@@ -122,7 +122,7 @@ class Encoder:
 
 @dataclasses.dataclass
 class Prepared:
-    """All samples in the order of the data, and everything that gave none."""
+    """All samples in the order of the data, and the rows that gave no sample or a cut one."""
 
     samples: list[Sample] = dataclasses.field(default_factory=list)
     skipped: list[Skipped] = dataclasses.field(default_factory=list)
@@ -135,36 +135,40 @@ class Prepared:
 
 
 class _TooLongError(Exception):
-    """The sample has more tokens than asked for, and may not be cut."""
+    """The sample is too long and may not be cut."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What samples may be: longest in tokens, what happens to longer ones, and the vocabulary's size (0: not known)."""
+    """Limits of samples.
+
+    Attributes:
+        max_length: most tokens of a sample.
+        on_too_long: what happens to longer ones, one of ``ON_TOO_LONG``.
+        vocabulary: token ids are below this; 0 where it is not known.
+    """
 
     max_length: int
     on_too_long: str = "error"
     vocabulary: int = 0
 
 
-def _tokens(entry: Conversation | TokenRow, encoder: Callable[[], Encoder], vocabulary: int) -> tuple[Any, Any, str]:
-    """Token ids and mask, and why there are none."""
-    if isinstance(entry, TokenRow):
-        most = max(entry.input_ids)
+def _tokens(row: Conversation | TokenRow, encoder: Callable[[], Encoder], vocabulary: int) -> tuple[Any, Any, str]:
+    """Token ids and loss mask; or neither, and the reason."""
+    if isinstance(row, TokenRow):
+        most = max(row.input_ids)
         note = f"token {most} is outside the model's vocabulary of {vocabulary}" if 0 < vocabulary <= most else ""
-        return entry.input_ids, entry.loss_mask, note
+        return row.input_ids, row.loss_mask, note
     try:
-        ids, mask = encoder().encode(entry.messages, entry.tools)
+        ids, mask = encoder().encode(row.messages, row.tools)
     except TemplateRefusedError as error:
         return None, None, str(error)
     return ids, mask, "" if len(ids) == len(mask) else f"{len(ids)} tokens but {len(mask)} mask values"
 
 
-def _sample(
-    entry: Conversation | TokenRow, encoder: Callable[[], Encoder], limits: Limits
-) -> tuple[Sample | None, str]:
-    """The sample or None, and the reason for skipping or for cutting it."""
-    input_ids, loss_mask, problem = _tokens(entry, encoder, limits.vocabulary)
+def _sample(row: Conversation | TokenRow, encoder: Callable[[], Encoder], limits: Limits) -> tuple[Sample | None, str]:
+    """The sample or None, and the reason why it was skipped or cut."""
+    input_ids, loss_mask, problem = _tokens(row, encoder, limits.vocabulary)
     if problem:
         return None, problem
     note, longest = "", limits.max_length
@@ -177,36 +181,36 @@ def _sample(
     if not any(loss_mask[1:]):
         but = " but the first, which training leaves out" if any(loss_mask) else ""
         return None, f"no trainable token{but}" + (f" in the first {longest}" if note else "")
-    return Sample(entry.index, entry.line, entry.id, input_ids, loss_mask, unit=entry.unit), note
+    return Sample(row.index, row.line, row.id, input_ids, loss_mask, unit=row.unit), note
 
 
 def prepare(
-    entries: Iterable[Conversation | TokenRow | Skipped],
+    rows: Iterable[Conversation | TokenRow | Skipped],
     encoder: Callable[[], Encoder],
     limits: Limits,
 ) -> Prepared:
-    """Turn entries into samples.
+    """Turn rows into samples.
 
-    ``encoder`` is called for conversations only: token ids need no tokenizer. Raises ``Refusal`` naming the rows when
-    one is too long and ``on_too_long`` is ``error``.
+    ``encoder`` is called for conversations only: token ids need no tokenizer. ``Refusal`` names the rows that are too
+    long when ``on_too_long`` is ``error``.
     """
     done = Prepared()
     too_long: list[Skipped] = []
-    for entry in entries:
-        if isinstance(entry, Skipped):
-            done.skipped.append(entry)
+    for row in rows:
+        if isinstance(row, Skipped):
+            done.skipped.append(row)
             continue
         try:
-            sample, note = _sample(entry, encoder, limits)
+            sample, note = _sample(row, encoder, limits)
         except _TooLongError as error:
             where = too_long if limits.on_too_long == "error" else done.skipped
-            where.append(entry.without_sample(str(error)))
+            where.append(row.without_sample(str(error)))
             continue
         if sample is not None:
             done.samples.append(sample)
         if note:
             where = done.truncated if sample is not None else done.skipped
-            where.append(entry.without_sample(note))
+            where.append(row.without_sample(note))
     if too_long:
         found = f"{len(too_long)} samples are too long: {listed(too_long)}"
         remedy = "raise hidden_states_max_length, or set hidden_states_on_too_long to truncate or skip"
@@ -214,6 +218,6 @@ def prepare(
     return done
 
 
-def listed(entries: list[Skipped]) -> str:
-    """The entries in words, the first 20 of them."""
-    return several(map(str, entries), LISTED)
+def listed(rows: list[Skipped]) -> str:
+    """The rows in words: the first 20, and how many more there are."""
+    return several(map(str, rows), LISTED)

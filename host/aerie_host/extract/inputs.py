@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from aerie_host.data.conversations import TOKENS, Data
+from aerie_host.data.conversations import TOKENS, DataRows
 from aerie_host.data.samples import Encoder, Limits, Prepared, listed, prepare
 from aerie_host.extract.prometheus import READING
 from aerie_host.shared.refusal import Refusal
@@ -20,7 +20,7 @@ class Inputs:
     """The samples of the data, its rows, and the encoder that tokenized them (None where all rows hold token ids)."""
 
     prepared: Prepared
-    data: Data
+    data: DataRows
     encoder: Encoder | None
 
     @property
@@ -60,7 +60,7 @@ def _load_tokenizer(job: ExtractionJob) -> Any:
 
 def read_samples(job: ExtractionJob, watch: Watch) -> Inputs:
     """Read and tokenize the data; ``Refusal`` when more rows give no sample than may, or none does."""
-    data = Data(job.data, job.shard, job.max_samples)
+    data = DataRows(job.data, job.shard, job.max_samples)
     encoders: list[Encoder] = []
 
     def encoder() -> Encoder:

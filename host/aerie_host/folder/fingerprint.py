@@ -1,4 +1,4 @@
-"""What an extraction depends on, as digests: equal fingerprints give equal files."""
+"""The fingerprint of an extraction: digests of all that its files depend on. Equal fingerprints give equal files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORMAT = 1
-# What a fingerprint means that does not say it: it was made before there was a choice.
+# Values of parts that a fingerprint lacks: it was made before there was a choice.
 DEFAULTS = {"shard": "1/1", "files": "pt"}
 
 
@@ -24,9 +24,10 @@ def make(
     identity: dict[str, Any],
     selection: dict[str, Any],
 ) -> dict[str, Any]:
-    """The fingerprint's parts by name.
+    """The parts of a fingerprint, by name.
 
-    ``identity``: names and digests of stack, lock and series. ``selection``: what decides which samples the data gives.
+    ``identity``: names and digests of stack, lock and series. ``selection``: the limits that decide which samples the
+    data gives.
     """
     return {
         "format": FORMAT,
@@ -42,10 +43,10 @@ def make(
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """The parts that changed, each in words."""
+    """The parts that differ, each with both values, in words."""
     changed = []
     for name in sorted(set(before) | set(now)):
-        old, new = (one.get(name, DEFAULTS.get(name)) for one in (before, now))
+        old, new = (fingerprint.get(name, DEFAULTS.get(name)) for fingerprint in (before, now))
         if old != new:
             changed.append(f"{name} ({_short(old)} -> {_short(new)})")
     return changed
@@ -57,5 +58,5 @@ def _short(value: Any) -> str:
 
 
 def digest(fingerprint: dict[str, Any]) -> str:
-    """One digest over all parts."""
+    """One sha256 over all parts, hexadecimal."""
     return sha256_json(fingerprint)

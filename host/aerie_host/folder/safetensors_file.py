@@ -1,8 +1,8 @@
-"""A sample as a safetensors file: written without copying the states, read as what a ``.pt`` file gives.
+"""Write and read a sample as a safetensors file: without copying the states, with the content of a ``.pt`` file.
 
 Tensors: ``input_ids`` and ``loss_mask``, int64 ``[seq]``, and ``hidden_states.000``, ``hidden_states.001`` and so on,
-bfloat16 ``[seq, hidden]``: their names in alphabetical order are the layers in the order asked. Metadata: ``layers``
-(their ids, as JSON) and ``convention`` (what a state is).
+bfloat16 ``[seq, hidden]``: in alphabetical order of their names, they are the layers in the requested order. Metadata:
+``layers`` (their ids, as JSON) and ``convention`` (what a state is).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ DTYPES = {torch.int64: "I64", torch.bfloat16: "BF16"}
 
 
 class Writable(Protocol):
-    """What a file is written into."""
+    """A stream of bytes."""
 
     def write(self, data: bytes | memoryview) -> int:
-        """Take bytes."""
+        """Write bytes."""
 
 
 def save(data: dict[str, Any], stream: Writable, layers: Sequence[int]) -> None:
-    """Write a sample, a dict as in the data contract, with the ids of its layers; the tensors must be contiguous."""
+    """Write a sample (see ``aerie_host.folder.sample_format``) and its layer ids; the tensors must be contiguous."""
     tensors = {key: data[key] for key in TOKEN_KEYS}
     tensors |= {f"{STATES}{place:03}": states for place, states in enumerate(data[HIDDEN_STATES])}
     header: dict[str, Any] = {"__metadata__": {"layers": json.dumps(list(layers)), "convention": CONVENTION}}
@@ -40,7 +40,7 @@ def save(data: dict[str, Any], stream: Writable, layers: Sequence[int]) -> None:
         begin, end = end, end + tensor.numel() * tensor.element_size()
         header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
-    # The tensors begin at a multiple of eight.
+    # The format aligns the tensors to eight bytes.
     text += b" " * (-len(text) % 8)
     stream.write(len(text).to_bytes(8, "little") + text)
     for tensor in tensors.values():
@@ -48,9 +48,9 @@ def save(data: dict[str, Any], stream: Writable, layers: Sequence[int]) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The sample as ``torch.load`` gives that of a ``.pt`` file; other tensors stay in it by their names.
+    """Load a sample with the keys that a ``.pt`` file has; other tensors of the file are kept under their names.
 
-    ``ValueError`` in words when it cannot be read.
+    ``ValueError`` says why it cannot be read.
     """
     from safetensors import SafetensorError, safe_open
 

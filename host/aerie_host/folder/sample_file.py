@@ -1,4 +1,4 @@
-"""Reading one sample's file as training reads it, and saying in words why one cannot be read."""
+"""Read a sample's file as training reads it, or say why it cannot be read."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ZIP_BEGINS = b"PK\x03\x04"
-# What torch's reader raises for files that are no sample: none of it is a fault of this program.
+# Exceptions of torch's reader for files that are no samples.
 ERRORS = (OSError, RuntimeError, EOFError, pickle.UnpicklingError, KeyError, ValueError, AttributeError, TypeError)
 
 
 def load(path: Path, mapped: bool = False) -> dict[str, Any]:
-    """The sample as training loads it; ``ValueError`` in words when that fails.
+    """Load a sample (see ``aerie_host.folder.sample_format`` for its keys); ``ValueError`` says why it cannot be read.
 
-    ``mapped``: tensors are views of the file in the page cache, read when they are touched and freed with the result.
+    The content is not checked. ``mapped``: tensors are views of the file in the page cache. They are read when they are
+    used, and freed with the result.
     """
     if path.suffix == ".safetensors":
-        # Mapped always, and copied by what is done with the tensors.
+        # This format is always mapped.
         return safetensors_file.load(path)
     try:
         data = torch.load(path, weights_only=True, map_location="cpu", mmap=mapped)

@@ -100,7 +100,7 @@ def _compare_with_transformers(
 ) -> dict[str, Any] | None:
     """Compare some files with Transformers, where that was requested and the model is known."""
     if not request.reference_samples:
-        checks.add(reference.CHECK, "n/a", "not asked", "asked for small models only")
+        checks.add(reference.CHECK, "n/a", "not requested", "requested for small models only")
         return None
     model, reason = reference.find_model(manifest, request.model)
     sound = [record for record in manifest.samples if record.file not in totals.flawed] if manifest else []

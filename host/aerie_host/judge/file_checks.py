@@ -1,4 +1,4 @@
-"""Checks of all files together: one for each property of a file, and how much of the tokens is there."""
+"""Report the flaws of all files, one check for each property, and how many of the tokens are there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def check_files(
     checks: Checks, totals: Totals, count: int, manifest: Manifest | None, expectation: Expectation
 ) -> None:
-    """One check per property of a file."""
+    """Add one check for each property of a file."""
     for name, texts in totals.flaws.items():
         if name in flaws.OF_MANIFEST and manifest is None:
             checks.add(name, "n/a", f"{count} files", f"digests to compare with: {NO_MANIFEST}")
@@ -35,7 +35,7 @@ def check_files(
 
 
 def check_coverage(checks: Checks, totals: Totals, manifest: Manifest | None) -> dict[str, Any]:
-    """How many of the tokens are there, how many are trained on, and which samples are there twice."""
+    """Check how many of the tokens are there, how many are trained on, and which samples are there twice."""
     tokens = sum(totals.lengths)
     data: dict[str, Any] = {}
     if manifest is None:

@@ -45,15 +45,15 @@ class Flaw:
 
 @dataclasses.dataclass
 class Examined:
-    """What one file turned out to be.
+    """The result of examining one file.
 
     Attributes:
-        flaws: what is wrong with it.
-        length: tokens; 0 where they cannot be told.
-        trainable: tokens with a loss.
-        tokens: digest of the token ids; empty where there are none.
-        layers: sums per layer, of a file without flaws.
-        not_finite: layer, row and value of numbers that are none, the first few.
+        flaws: the properties that do not hold.
+        length: tokens; 0 where they cannot be counted.
+        trainable: tokens that the loss mask marks.
+        tokens: digest of the token ids; empty where they cannot be read.
+        layers: sums of norms for each layer; empty for a file with flaws.
+        not_finite: layer, position and value (NaN or infinity), the first few.
     """
 
     flaws: list[Flaw] = dataclasses.field(default_factory=list)
@@ -64,7 +64,7 @@ class Examined:
     not_finite: list[tuple[str, int, str]] = dataclasses.field(default_factory=list)
 
     def add(self, prop: str, *texts: str) -> None:
-        """Take in flaws of one property."""
+        """Add flaws of one property."""
         self.flaws += [Flaw(prop, text) for text in texts]
 
 

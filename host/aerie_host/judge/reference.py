@@ -1,4 +1,4 @@
-"""Some files against an independent Transformers forward of the same checkpoint."""
+"""Compare some files with an independent Transformers forward of the same checkpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHECK = "equality with Transformers"
 
 
 def choose(records: Sequence[SampleRecord], count: int) -> list[SampleRecord]:
-    """``count`` files over the whole range of lengths, the shortest and the longest among them."""
+    """``count`` samples spread over the range of lengths, with the shortest and the longest; of one, the longest."""
     ordered = sorted(records, key=lambda record: (record.length, record.file))
     if count >= len(ordered):
         return ordered
@@ -34,20 +34,20 @@ def choose(records: Sequence[SampleRecord], count: int) -> list[SampleRecord]:
     return [ordered[round(number * (len(ordered) - 1) / (count - 1))] for number in range(count)]
 
 
-def find_model(manifest: Manifest | None, asked: str) -> tuple[Path | None, str]:
-    """The checkpoint that the states come from, or why none can be named: only the manifest says which it was."""
+def find_model(manifest: Manifest | None, requested: str) -> tuple[Path | None, str]:
+    """The checkpoint of the manifest, or the reason why it cannot be used; ``requested``: where the caller has it."""
     if manifest is None:
         return None, f"{NO_MANIFEST} that names the model"
     if not manifest.model_digest:
-        path = Path(asked or manifest.model)
+        path = Path(requested or manifest.model)
         return (path, "") if (path / "config.json").is_file() else (None, f"{path} is not on this host")
-    places = dict.fromkeys(filter(None, (asked, manifest.model)))
-    there = [Path(place) for place in places if (Path(place) / "config.json").is_file()]
-    for path in there:
+    places = dict.fromkeys(filter(None, (requested, manifest.model)))
+    existing = [Path(place) for place in places if (Path(place) / "config.json").is_file()]
+    for path in existing:
         if folder_digest(path, skip=(RECORD,)) == manifest.model_digest:
             return path, ""
-    if there:
-        return None, f"{there[0]} is not the model of the manifest (another digest)"
+    if existing:
+        return None, f"{existing[0]} is not the model of the manifest (another digest)"
     return None, f"the manifest's model {manifest.model} is not on this host"
 
 
@@ -73,19 +73,22 @@ def compare(
         differences += [measure(record.file, state, forward, layer) for layer, state in pairs]
     by_layer = []
     for layer in layers:
-        mine = [one for one in differences if one.layer == layer]
-        problems = [problem for problem in map(rounding.problem, mine) if problem]
-        median, worst = max(one.median for one in mine), max(one.worst for one in mine)
-        found = f"{len(mine)} files, median row {median:.2%}, worst row {worst:.2%}"
+        of_layer = [difference for difference in differences if difference.layer == layer]
+        problems = [problem for problem in map(rounding.problem, of_layer) if problem]
+        median, worst = (
+            max(difference.median for difference in of_layer),
+            max(difference.worst for difference in of_layer),
+        )
+        found = f"{len(of_layer)} files, median row {median:.2%}, worst row {worst:.2%}"
         bounds = rounding.median_bound(layer), rounding.row_bound(layer)
         wanted = f"at most {bounds[0]:.2%} and {bounds[1]:.2%}, which rounding explains"
-        remedy = "the extraction is wrong: look at the patches (--tags verify)"
+        remedy = "the extraction is wrong: check the patches (--tags verify)"
         checks.require(f"layer {layer} equals Transformers", not problems, several(problems) or found, wanted, remedy)
         by_layer.append({"layer": layer, "median": median, "worst": worst, "bound": bounds[1]})
     return {
         "files": len(chosen),
         "layers": by_layer,
         "seconds": round(time.monotonic() - began, 1),
-        "largest_median_row": max(one["median"] for one in by_layer),
-        "largest_row": max(one["worst"] for one in by_layer),
+        "largest_median_row": max(layer["median"] for layer in by_layer),
+        "largest_row": max(layer["worst"] for layer in by_layer),
     }

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_request(checks: Checks, manifest: Manifest | None, request: JudgeRequest, expectation: Expectation) -> None:
-    """What the caller asked for against what the manifest says of the whole."""
+    """Check layers, shard and hidden size of the manifest against the request."""
     name, remedy = "the layers asked, in order", "overwrite or use another folder"
     if manifest is None:
         found = f"{expectation.count} tensors per file"
@@ -40,7 +40,7 @@ def check_request(checks: Checks, manifest: Manifest | None, request: JudgeReque
 
 
 def check_count(checks: Checks, manifest: Manifest | None, request: JudgeRequest) -> None:
-    """As many samples as the data asks for, counted anew and not taken from the manifest."""
+    """Check that every row of the data has its sample or its reason; the rows are counted in the data file itself."""
     name = "as many samples as asked"
     if manifest is None:
         checks.add(name, "n/a", "not known", f"the data's lines: {NO_MANIFEST} that says which they are")

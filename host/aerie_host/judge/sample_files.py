@@ -1,8 +1,8 @@
-"""Judging file after file, within a bound of memory that does not depend on how large they are all together.
+"""Judge all files, several at a time. The memory needed does not depend on the size of the folder.
 
-Each file's bytes come from the disk once: the digest reads them into the page cache, and the tensors are views of it.
-Several files are in work at once, since hashing is what takes the time and leaves Python's lock. Held are the files in
-work, and of those done some hundred bytes each.
+The disk reads each file once: hashing brings it into the page cache, and the tensors are views of the cache. Several
+files are judged at once, because most of the time goes into hashing, which releases Python's lock. Memory holds the
+files that are being judged, and some hundred bytes for each judged one.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from aerie_host.judge.expectation import Expectation, JudgedFile
 
 LISTED = 100
-# Beyond this many files at once a disk is busy already.
+# More files at once would not read faster: the disk is busy.
 MOST_WORKERS = 16
 
 
 @dataclasses.dataclass
 class Totals:
-    """What all files together are."""
+    """Numbers and flaws of all files together."""
 
     statistics: LayerStatistics
     flaws: dict[str, Texts] = dataclasses.field(default_factory=lambda: {name: Texts() for name in PROPERTIES})
@@ -50,7 +50,7 @@ class Totals:
     _seen: dict[bytes, str] = dataclasses.field(default_factory=dict)
 
     def add(self, file: JudgedFile, size: int, found: Examined) -> None:
-        """Take in one file."""
+        """Add one file."""
         for flaw in found.flaws:
             self.flaws[flaw.prop].add(f"{file.name}: {flaw.text}")
             self.flawed.add(file.name)
@@ -71,7 +71,7 @@ class Totals:
 
 
 def inspect(folder: Path, file: JudgedFile, expectation: Expectation) -> tuple[int, Examined]:
-    """Size in bytes and every flaw of one file."""
+    """Size of one file in bytes, and every flaw of it."""
     path = folder / file.name
     if not path.is_file():
         return 0, Examined([Flaw(READABLE, "is a folder, wanted a file" if path.is_dir() else "is missing")])
@@ -86,7 +86,7 @@ def inspect(folder: Path, file: JudgedFile, expectation: Expectation) -> tuple[i
     except OSError as error:
         return 0, Examined([Flaw(READABLE, f"cannot be read: {error.strerror}")])
     except ERRORS as error:
-        # Also what torch only finds out when it looks at the numbers of a broken tensor.
+        # Some damage shows only when the numbers of a tensor are read.
         return size, Examined([*flaws, Flaw(READABLE, str(error).splitlines()[0] if str(error) else repr(error))])
     found.flaws = [*flaws, *found.flaws]
     found.layers = [] if flaws else found.layers
@@ -94,7 +94,7 @@ def inspect(folder: Path, file: JudgedFile, expectation: Expectation) -> tuple[i
 
 
 def workers() -> int:
-    """How many files are in work at once."""
+    """How many files are judged at once."""
     return min(MOST_WORKERS, len(os.sched_getaffinity(0)))
 
 
@@ -116,7 +116,7 @@ def judge_files(folder: Path, files: Sequence[JudgedFile], expectation: Expectat
     with _one_thread_each(), concurrent.futures.ThreadPoolExecutor(at_once) as pool:
         for file in files:
             waiting.append((file, pool.submit(inspect, folder, file, expectation)))
-            # The next ones wait in the queue, so that no worker does.
+            # Some files wait in the queue, so that no worker is idle.
             if len(waiting) > 2 * at_once:
                 done, future = waiting.popleft()
                 totals.add(done, *future.result())

@@ -1,4 +1,4 @@
-"""Checks of a folder as a whole: which files lie in it, and how they are numbered."""
+"""Check the folder as a whole: which files are in it, and how they are numbered."""
 
 from __future__ import annotations
 
@@ -16,15 +16,21 @@ if TYPE_CHECKING:
     from aerie_host.folder.manifest import Manifest
     from aerie_host.shared.checks import Checks
 
-REMEDY = "run the extraction again: what is damaged is written anew"
+REMEDY = "run the extraction again (--tags extract): it replaces damaged files"
 NO_MANIFEST = "the folder has no manifest.json"
-# Beside the samples the product writes these and no others.
+# The only files that Aerie writes beside the samples.
 OURS = {"manifest.json"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """Names of what lies in a folder, relative to it: what training reads, what is left of a write, and the rest."""
+    """Names of the files in a folder, relative to it.
+
+    Attributes:
+        samples: files that count as samples: training reads them.
+        unfinished: left-overs of interrupted writes.
+        other: all others that Aerie did not write.
+    """
 
     samples: list[str]
     unfinished: list[str]
@@ -32,7 +38,7 @@ class Contents:
 
 
 def contents(folder: Folder) -> Contents:
-    """Look through the folder."""
+    """List the files of the folder and its sub-folders."""
     samples = [path.relative_to(folder.path).as_posix() for path in folder.training_files()]
     unfinished: list[str] = []
     other: list[str] = []
@@ -53,7 +59,7 @@ def contents(folder: Folder) -> Contents:
 
 
 def check_contents(checks: Checks, found: Contents, manifest: Manifest | None) -> None:
-    """Missing files, foreign ones, left-overs of a write, and strays."""
+    """Check for missing files, foreign files, left-overs of interrupted writes, and stray files."""
     there = set(found.samples)
     if manifest is None:
         checks.add("every sample has its file", "n/a", f"{len(there)} files", f"a list of them: {NO_MANIFEST}")
@@ -76,7 +82,7 @@ def check_contents(checks: Checks, found: Contents, manifest: Manifest | None) -
 
 
 def check_numbering(checks: Checks, found: Contents, manifest: Manifest | None) -> None:
-    """Holes in ``data_<i>.pt``: each must be a line of the data that gave no sample."""
+    """Check the numbers in ``data_<i>.pt`` for holes: each must be a row of the data that gave no sample."""
     numbers = {int(match[1]) for match in map(SAMPLE_NAME.fullmatch, found.samples) if match}
     name = "no holes in the numbering"
     if not numbers:
@@ -92,7 +98,7 @@ def check_numbering(checks: Checks, found: Contents, manifest: Manifest | None) 
     if manifest:
         checks.require(name, not holes, text, "none but lines without a sample", REMEDY)
     else:
-        # Without a manifest a hole may be a line that gave no sample.
+        # Without a manifest it is not known which rows gave no sample.
         checks.add(
             name, "warn" if holes else "pass", text, "none", "compare with what wrote the files" if holes else ""
         )

@@ -42,11 +42,11 @@ def examine_states(states: list[torch.Tensor], seq: int, expectation: Expectatio
         if mark is not None:
             sums.append(LayerSum.of(mark[2].view(torch.bfloat16)))
     for first, second in itertools.combinations(range(len(states)), 2):
-        one, two = marks[first], marks[second]
-        if one is None or two is None or not seq:
+        first_marks, second_marks = marks[first], marks[second]
+        if first_marks is None or second_marks is None or not seq:
             continue
         # Equal states have equal marks. The states themselves are compared only where many marks are equal.
-        alike = (one == two).all(dim=0)
+        alike = (first_marks == second_marks).all(dim=0)
         if int(alike.sum()) * SHARED_POSITIONS > seq:
             alike[alike.clone()] = (states[first][alike] == states[second][alike]).all(dim=1)
         if int(alike.sum()) * SHARED_POSITIONS > seq:

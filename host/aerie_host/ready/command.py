@@ -121,7 +121,7 @@ def _check_files(checks: Checks, folder: Folder, files: list[str], manifest: Man
 def _reason_for_no_draft(request: ReadyRequest, manifest: Manifest) -> str:
     """Why no draft model is trained; empty when some are."""
     if not (request.steps and request.draft_layers):
-        return "not asked"
+        return "not requested"
     count = len(manifest.layers)
     if count != TARGET_LAYERS:
         return f"{count} layers: the draft model of speculators 0.3.0 takes three and the last"

@@ -83,7 +83,7 @@ def check_noise(checks: Checks, file: str, max_length: int) -> None:
 
 
 def read_batch(checks: Checks, dataset: Any, max_length: int, width: int, hidden_size: int) -> dict[str, torch.Tensor]:
-    """One collated batch; checks its shapes."""
+    """One batch as training collates it; checks its shapes."""
     from speculators.train.data import create_collate_fn
 
     items = [dataset[number] for number in range(min(BATCH_SAMPLES, len(dataset)))]

@@ -19,7 +19,7 @@ STEP_TOKENS = 256
 
 
 def _draft(model: Path, tokens: torch.Tensor, layers: int) -> Any:
-    """A draft model over the target's embedding and head, with a small vocabulary that covers ``tokens``."""
+    """A draft model with the target model's embedding and head; its small vocabulary covers ``tokens``."""
     import torch
     from speculators import SpeculatorsConfig, VerifierConfig
     from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig
@@ -59,13 +59,16 @@ def _draft(model: Path, tokens: torch.Tensor, layers: int) -> Any:
 
 
 def _train(model: Path, batch: dict[str, torch.Tensor], layers: int, steps: int) -> dict[str, Any]:
-    """Train a draft of ``layers`` decoder layers a few steps on one batch; its losses, and whether all is finite."""
+    """Train a draft model of ``layers`` decoder layers for some steps on one batch.
+
+    Returns its losses, and whether they and the gradients are finite.
+    """
     import torch
 
     torch.manual_seed(0)
     began = time.monotonic()
     draft = _draft(model, batch["input_ids"], layers)
-    # Where training will run. On a CPU, FlexAttention has no backward from torch 2.11 on.
+    # On the GPU where there is one, as training does. From torch 2.11 on, FlexAttention has no backward on a CPU.
     device = "cuda" if torch.cuda.is_available() else "cpu"
     draft.to(device)
     batch = {name: tensor.to(device) for name, tensor in batch.items()}
@@ -87,10 +90,10 @@ def _train(model: Path, batch: dict[str, torch.Tensor], layers: int, steps: int)
 def train_drafts(
     checks: Checks, model: Path, batch: dict[str, torch.Tensor], layers: list[int], steps: int
 ) -> list[dict[str, Any]]:
-    """One draft for each number of decoder layers: losses must be finite and fall."""
+    """Train one draft model for each number of decoder layers; check that losses are finite and fall."""
     import torch._dynamo
 
-    # Compiling takes a compiler and minutes; the same operations run one by one here.
+    # Compiling needs a compiler and minutes; uncompiled, the same operations run one by one.
     torch._dynamo.config.disable = True  # noqa: SLF001
     small = {name: tensor[:, :STEP_TOKENS] for name, tensor in batch.items() if name != "lengths"}
     small = {name: t.float() if t.is_floating_point() else t for name, t in small.items()}
@@ -99,14 +102,14 @@ def train_drafts(
     small["lengths"] = lengths[lengths > 0]
     drafts = [_train(model, small, number, steps) for number in layers]
 
-    def said(wrong: list[dict[str, Any]]) -> str:
+    def losses_of(reported: list[dict[str, Any]]) -> str:
         return "; ".join(
-            f"{one['layers']} draft layer{'s' * (one['layers'] > 1)}: {one['losses']}" for one in wrong or drafts
+            f"{draft['layers']} draft layer{'s' * (draft['layers'] > 1)}: {draft['losses']}" for draft in reported
         )
 
-    remedy = "look at the states' sizes, and at the draft model's configuration"
-    broken = [one for one in drafts if not one["finite"]]
-    checks.require("loss and gradients finite", not broken, said(broken), "finite", remedy)
-    stuck = [one for one in drafts if not one["losses"][-1] < one["losses"][0]]
-    checks.require("loss falls on one batch", not stuck, said(stuck), "the last below the first", remedy)
+    remedy = "check the norms of the states (section judge) and the draft model's configuration"
+    broken = [draft for draft in drafts if not draft["finite"]]
+    checks.require("loss and gradients finite", not broken, losses_of(broken or drafts), "finite", remedy)
+    stuck = [draft for draft in drafts if not draft["losses"][-1] < draft["losses"][0]]
+    checks.require("loss falls on one batch", not stuck, losses_of(stuck or drafts), "the last below the first", remedy)
     return drafts

@@ -1,4 +1,4 @@
-"""What a command gives back, and the two ways in which it can end early."""
+"""What a command returns, and its exit codes."""
 
 from __future__ import annotations
 
@@ -6,34 +6,22 @@ import dataclasses
 from typing import Any
 
 from aerie_host.shared.checks import Checks, failure_message
-from aerie_host.shared.refusal import Refusal, UsageRefusal
 
+# Exit codes of the host program.
 PASS, FAILED, COULD_NOT_RUN = 0, 1, 2
-
-
-class JobError(Refusal):
-    """The work was tried and did not succeed, in one text: exit 1. ``Refusal`` takes its place."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__("", text)
-
-    def __str__(self) -> str:
-        return self.found
-
-
-class UsageError(UsageRefusal):
-    """The work could not be tried, in one text: exit 2. ``UsageRefusal`` takes its place."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__("", text)
-
-    def __str__(self) -> str:
-        return self.found
 
 
 @dataclasses.dataclass
 class Outcome:
-    """One section of the report, with whether anything on the host was changed."""
+    """The result of one command.
+
+    Attributes:
+        section: name of the section in the report: the stage's.
+        checks: the checks that were made.
+        data: numbers and names for the report, as plain data.
+        changed: whether anything on the host was changed.
+        message: one line for the log when no check failed.
+    """
 
     section: str
     checks: Checks
@@ -43,7 +31,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """True when a check failed or none was made: a run that checked nothing proves nothing."""
+        """Whether a check failed or none was made: a run that checked nothing proves nothing."""
         return bool(self.checks.failed) or not len(self.checks)
 
     def as_document(self) -> dict[str, Any]:

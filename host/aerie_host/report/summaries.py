@@ -1,4 +1,4 @@
-"""Numbers for the report's plots, gathered while other work goes through the data anyway."""
+"""Numbers for the report's plots, collected while a command reads or writes the samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ POINTS = 50
 
 
 def histogram(lengths: Sequence[int]) -> dict[str, Any]:
-    """Samples by length in tokens, in bins of equal and round width; one edge more than counts."""
+    """Count samples by length in tokens, in bins of equal, round width.
+
+    Returns ``{edges, counts}``, with one edge more than counts; empty without samples.
+    """
     if not lengths:
         return {}
     longest = max(lengths)
@@ -34,7 +37,7 @@ def _round_widths() -> Any:
 
 
 class LayerSum(NamedTuple):
-    """Sums over the norms of one layer's rows; they add up over any number of files."""
+    """Sums over the norms of one layer's states (one norm for each token). Sums of several files add up."""
 
     rows: int
     total: float
@@ -61,20 +64,20 @@ class LayerSum(NamedTuple):
 
 
 class LayerStatistics:
-    """Mean, spread and extremes of the norms of rows, per captured layer, over any number of files."""
+    """Mean, spread and extremes of the norms of states, for each layer, over any number of files."""
 
     def __init__(self, layers: Sequence[int]) -> None:
         self._layers = list(layers)
         self._sums: list[LayerSum | None] = [None for _ in self._layers]
 
     def add(self, sums: Sequence[LayerSum]) -> None:
-        """Take in one sample, layer by layer."""
-        for number, one in enumerate(sums):
+        """Add the sums of one sample, one for each layer."""
+        for number, layer_sum in enumerate(sums):
             before = self._sums[number]
-            self._sums[number] = before.plus(one) if before else one
+            self._sums[number] = before.plus(layer_sum) if before else layer_sum
 
     def as_list(self) -> list[dict[str, Any]]:
-        """``[{layer, norm, spread, least, most, rows}]`` for each layer of which rows were seen."""
+        """``[{layer, norm, spread, least, most, rows}]`` for each layer with states; ``rows`` counts them."""
         found = []
         for layer, sums in zip(self._layers, self._sums, strict=True):
             if sums is None:
@@ -89,7 +92,7 @@ class LayerStatistics:
 
 
 class Throughput:
-    """Tokens per second over time, thinned to what a plot can show."""
+    """Tokens per second over time, at most about 50 points: as many as a plot can show."""
 
     def __init__(self) -> None:
         self._ends: list[tuple[float, int]] = []
@@ -99,10 +102,10 @@ class Throughput:
         self._ends.append((seconds, tokens))
 
     def points(self) -> list[dict[str, float]]:
-        """``[{seconds, tokens_per_s}]``: the mean speed from the point before to this one.
+        """``[{seconds, tokens_per_s}]``: each point has the mean speed since the point before.
 
-        A point stands for a fiftieth of the time at least: what several writers finish at the same moment was
-        not extracted in that moment.
+        Points are at least a fiftieth of the whole time apart. Several writers may finish at the same moment, but their
+        samples were not extracted in that moment.
         """
         width = self._ends[-1][0] / POINTS if self._ends else 0.0
         groups: list[tuple[float, int]] = []

@@ -1,4 +1,4 @@
-"""Many texts in one line: the first few of them, and how many more there are."""
+"""Write many texts in one line: the first few, and how many more there are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHOWN = 5
 
 
 class Texts:
-    """Texts of which the first few are kept, and all are counted."""
+    """Counts texts and keeps the first few."""
 
     def __init__(self, shown: int = SHOWN) -> None:
         self._shown = shown
@@ -19,7 +19,7 @@ class Texts:
         self.count = 0
 
     def add(self, text: str) -> None:
-        """One more."""
+        """Count a text."""
         self.count += 1
         if len(self._first) < self._shown:
             self._first.append(text)
@@ -30,7 +30,7 @@ class Texts:
 
 
 def several(texts: Iterable[str], shown: int = SHOWN) -> str:
-    """The texts in one line, the first ``shown`` of them."""
+    """The texts in one line: the first ``shown`` of them, and how many more there are."""
     found = Texts(shown)
     for text in texts:
         found.add(text)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from aerie_host.data.conversations import Data, Tally, parse_row
+from aerie_host.data.conversations import DataRows, Tally, parse_row
 from aerie_host.data.data_file import Row
 from aerie_host.data.row_kinds import Conversation, Skipped, TokenRow
 from aerie_host.shared.shard import Shard
@@ -181,7 +181,7 @@ def test_lines_are_numbered_as_an_editor_does_and_none_is_lost(tmp_path):
     good = json.dumps({"messages": GOOD}).encode()
     path = tmp_path / "c.jsonl"
     path.write_bytes(b"\xef\xbb\xbf" + good + b"\n\n" + good[:-3] + b"\n" + b'{"a": "\xff"}\n' + good + b"\r\n" + good)
-    entries = list(Data(path))
+    entries = list(DataRows(path))
     assert [(e.index, e.line, type(e).__name__) for e in entries] == [
         (0, 1, "Conversation"),
         (1, 3, "Skipped"),
@@ -198,7 +198,7 @@ def test_a_file_without_a_known_shape_is_refused_before_all_of_it_is_read(tmp_pa
     path.write_text('{"question": "a", "answer": "b"}\n' * count)
     read, message = [], rf"is JSON lines, but none of {min(count, 100)} rows .* the keys question, answer"
     with usage_refused(match=message):
-        read.extend(Data(path))
+        read.extend(DataRows(path))
     assert len(read) == min(count, 99)
 
 
@@ -206,12 +206,12 @@ def test_a_file_without_rows_and_what_a_file_is_in_words(tmp_path):
     path = tmp_path / "c.json"
     path.write_text("[]")
     with usage_refused(match="is JSON array, but it has no row"):
-        list(Data(path))
+        list(DataRows(path))
     path.write_text(json.dumps([{"messages": GOOD}] * 3))
     with usage_refused(match="shard 4/8 of it has no row: take fewer shards"):
-        list(Data(path, Shard(4, 8)))
+        list(DataRows(path, Shard(4, 8)))
     path.write_text(json.dumps([{"messages": GOOD}, {"data": ["a", "b"]}, {"messages": GOOD}]))
-    data = Data(path, Shard(1, 2))
+    data = DataRows(path, Shard(1, 2))
     assert [(entry.index, entry.line) for entry in data] == [(0, 1), (2, 3)]
     assert data.description == "JSON array, shard 1/2: 2 OpenAI messages"
 
@@ -219,7 +219,7 @@ def test_a_file_without_rows_and_what_a_file_is_in_words(tmp_path):
 def test_the_demo_data_is_what_it_says():
     from pathlib import Path
 
-    entries = list(Data(Path(__file__).parents[3] / "files/conversations/demo.jsonl"))
+    entries = list(DataRows(Path(__file__).parents[3] / "files/conversations/demo.jsonl"))
     assert len(entries) >= 64
     assert all(isinstance(entry, Conversation) for entry in entries)
     turns = [sum(m["role"] == "assistant" for m in entry.messages) for entry in entries]
