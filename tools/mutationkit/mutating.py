@@ -11,7 +11,7 @@ import re
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from ansible.module_utils.aerie.contracts.source import SourceTree
+from ansible.module_utils.aerie.contracts.source_tree import SourceTree
 from ansible.module_utils.aerie.distributions.installed import site_packages_of
 from ansible.module_utils.aerie.patching import diff
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.aerie.contracts.automatic import REMEDY, Finding, automatic
-from ansible.module_utils.aerie.contracts.evaluate import ContractError, Evaluator
-from ansible.module_utils.aerie.contracts.module import SourceError
-from ansible.module_utils.aerie.contracts.source import SourceTree
+from ansible.module_utils.aerie.contracts.declared import ContractError, Evaluator
+from ansible.module_utils.aerie.contracts.parsed_module import SourceError
+from ansible.module_utils.aerie.contracts.source_tree import SourceTree
 
 if TYPE_CHECKING:
     from pathlib import Path

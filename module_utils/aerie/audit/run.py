@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
 
 from ansible.module_utils.aerie.audit import contracts as contract
-from ansible.module_utils.aerie.audit import record, versions
+from ansible.module_utils.aerie.audit import recorded_files, versions
 from ansible.module_utils.aerie.audit.child_process import Beside
 from ansible.module_utils.aerie.distributions import installed, lock
 from ansible.module_utils.aerie.distributions.metadata_folders import is_alias, metadata_folders
@@ -163,7 +163,7 @@ def _files(demand: Demand, root: Path, result: Finding) -> None:
                 f"RECORD of {name}", "fail", "not installed", "installed", "make the environment (tag provision)"
             )
             continue
-        files += record.check(result.checks, found, series_files, only, with_strays=name != "torch")
+        files += recorded_files.check(result.checks, found, series_files, only, with_strays=name != "torch")
     result.data["files"] = files
 
 

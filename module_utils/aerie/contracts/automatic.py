@@ -7,11 +7,11 @@ import difflib
 import re
 from typing import TYPE_CHECKING, NamedTuple, Sequence
 
-from ansible.module_utils.aerie.contracts.scopes import Reader, Scope, Seen
-from ansible.module_utils.aerie.contracts.signature import Binding, Signature, bind, data_style, signatures
+from ansible.module_utils.aerie.contracts.name_resolution import Reader, Scope, Seen
+from ansible.module_utils.aerie.contracts.signatures import Binding, Signature, bind, data_style, signatures
 
 if TYPE_CHECKING:
-    from ansible.module_utils.aerie.contracts.source import SourceTree, Symbol
+    from ansible.module_utils.aerie.contracts.source_tree import SourceTree, Symbol
 
 REMEDY = (
     "apply the patch series (tag patch); where it is applied, the installed vLLM is not the one that the stack "

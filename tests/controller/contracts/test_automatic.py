@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ansible.module_utils.aerie.contracts.automatic import FileReading, Finding, automatic
-from ansible.module_utils.aerie.contracts.module import SourceError
-from ansible.module_utils.aerie.contracts.source import SourceTree
+from ansible.module_utils.aerie.contracts.parsed_module import SourceError
+from ansible.module_utils.aerie.contracts.source_tree import SourceTree
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ansible.module_utils.aerie.contracts.evaluate import ContractError, Evaluator, kind_of
-from ansible.module_utils.aerie.contracts.source import SourceTree
+from ansible.module_utils.aerie.contracts.declared import ContractError, Evaluator, kind_of
+from ansible.module_utils.aerie.contracts.source_tree import SourceTree
 
 if TYPE_CHECKING:
     from pathlib import Path

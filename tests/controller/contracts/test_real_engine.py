@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ansible.module_utils.aerie.contracts.automatic import FileReading, Finding, automatic
-from ansible.module_utils.aerie.contracts.source import SourceTree
+from ansible.module_utils.aerie.contracts.source_tree import SourceTree
 from ansible.module_utils.aerie.distributions.installed import site_packages_of
 
 GENERATOR = "speculators/data_generation/vllm_hidden_states_generator.py"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible.module_utils.aerie.audit import record
+from ansible.module_utils.aerie.audit import recorded_files
 from ansible.module_utils.aerie.distributions import installed, written
 from ansible.module_utils.aerie.distributions.installed import site_packages_of
 from ansible.module_utils.aerie.environment import comparison, uv
@@ -275,7 +275,7 @@ def test_an_edit_in_place_is_gone_after_what_the_audit_advises(demand: Make, tmp
     found = installed.find((tmp_path / "env").resolve(), "alpha")
     assert found is not None
     checks = Checks()
-    record.check(checks, found, set())
+    recorded_files.check(checks, found, set())
     (remedy,) = {check.remedy for check in checks.failed}
     assert "uv cache clean alpha" in remedy
     made = demand()

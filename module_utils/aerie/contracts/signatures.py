@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple, Union
 
-from ansible.module_utils.aerie.contracts.syntax import dotted_names, last_name, runtime_statements
+from ansible.module_utils.aerie.contracts.syntax_trees import dotted_names, last_name, runtime_statements
 
 if TYPE_CHECKING:
-    from ansible.module_utils.aerie.contracts.source import (
+    from ansible.module_utils.aerie.contracts.source_tree import (
         SourceTree,
         Symbol,
     )

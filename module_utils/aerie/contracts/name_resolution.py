@@ -8,12 +8,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Iterator, NamedTuple, Union
 
-from ansible.module_utils.aerie.contracts.signature import is_property
-from ansible.module_utils.aerie.contracts.source import (
+from ansible.module_utils.aerie.contracts.signatures import is_property
+from ansible.module_utils.aerie.contracts.source_tree import (
     SourceTree,
     Symbol,
 )
-from ansible.module_utils.aerie.contracts.syntax import (
+from ansible.module_utils.aerie.contracts.syntax_trees import (
     absolute_module,
     assignments,
     dotted_names,
@@ -21,7 +21,7 @@ from ansible.module_utils.aerie.contracts.syntax import (
 )
 
 if TYPE_CHECKING:
-    from ansible.module_utils.aerie.contracts.module import Module
+    from ansible.module_utils.aerie.contracts.parsed_module import Module
 
 FunctionNode = Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda]
 MAX_DEPTH = 24

@@ -14,10 +14,10 @@ import re
 from typing import TYPE_CHECKING, Any, Mapping
 
 from ansible.module_utils.aerie.contracts.automatic import CallSite, FileReading, Finding, call_text, relative_file
-from ansible.module_utils.aerie.contracts.signature import signatures
+from ansible.module_utils.aerie.contracts.signatures import signatures
 
 if TYPE_CHECKING:
-    from ansible.module_utils.aerie.contracts.source import SourceTree, Symbol
+    from ansible.module_utils.aerie.contracts.source_tree import SourceTree, Symbol
 
 KINDS = {
     "call": {"call", "in", "passes"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from ansible.module_utils.aerie.contracts.syntax import (
+from ansible.module_utils.aerie.contracts.syntax_trees import (
     Definition,
     absolute_module,
     assignments,

@@ -10,8 +10,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from ansible.module_utils.aerie.contracts.module import Module
-from ansible.module_utils.aerie.contracts.syntax import (
+from ansible.module_utils.aerie.contracts.parsed_module import Module
+from ansible.module_utils.aerie.contracts.syntax_trees import (
     Definition,
     absolute_module,
     class_members,
