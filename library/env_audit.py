@@ -70,30 +70,30 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given = module.params
-    if given["pins"] is None or given["series"] is None:
+    parameters = module.params
+    if parameters["pins"] is None or parameters["series"] is None:
         module.fail_json(msg="env_audit: its action plugin has not read the lock and the series; see ansible.cfg")
-    environment = Path(given["environment"])
+    environment = Path(parameters["environment"])
     there = site_packages_of(environment_root(environment))
-    if module.check_mode and (given["pending"] or not there):
+    if module.check_mode and (parameters["pending"] or not there):
         text = f"no environment at {environment} yet: it cannot be verified before it is provisioned"
         if there:
             text = f"a run would change {environment} first: it cannot be verified before it is as it shall be"
         check = {"name": "environment", "status": "n/a", "found": text, "wanted": "an environment", "remedy": ""}
         module.exit_json(changed=False, msg=text, aerie={"section": "audit", "checks": [check], "data": {}})
-    stack = given["stack"]
+    stack = parameters["stack"]
     try:
-        series = [from_raw(raw) for raw in given["series"]]
+        series = [from_raw(raw) for raw in parameters["series"]]
     except SeriesRefusal as refusal:
         module.fail_json(msg=str(refusal))
     demand = Demand(
         environment=environment,
         stack=str(stack.get("name", "")),
-        pins=[Pin(*[str(part) for part in pin]) for pin in given["pins"]],
+        pins=[Pin(*[str(part) for part in pin]) for pin in parameters["pins"]],
         series=series,
         faults=[str(fault) for fault in stack.get("faults", [])],
         vllm_distribution=str(stack.get("vllm_distribution", "vllm")),
-        allowed=given["allowed"],
+        allowed=parameters["allowed"],
     )
     found = run(demand)
     finish(module, "audit", found.checks, False, found.data)

@@ -116,21 +116,21 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given = module.params
-    if given["series"] is None:
+    parameters = module.params
+    if parameters["series"] is None:
         module.fail_json(msg="package_patches reads its series on the controller: action_plugins is not on the path")
     try:
-        series = [from_raw(raw) for raw in given["series"]]
+        series = [from_raw(raw) for raw in parameters["series"]]
     except SeriesRefusal as refusal:
         module.fail_json(msg=str(refusal))
     result = run(
         Request(
-            environment=Path(given["environment"]).absolute(),
+            environment=Path(parameters["environment"]).absolute(),
             series=series,
-            state=given["state"],
-            restore=given["on_drift"] == "restore",
+            state=parameters["state"],
+            restore=parameters["on_drift"] == "restore",
             check_mode=module.check_mode,
-            hold_wait_s=given["lock_timeout"],
+            hold_wait_s=parameters["lock_timeout"],
         )
     )
     extra = {"patches": result.data["patches"], "probes": collect(series)}

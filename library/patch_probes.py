@@ -72,22 +72,22 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given = module.params
+    parameters = module.params
     checks = Checks()
-    root = environment_root(Path(given["environment"]).absolute())
+    root = environment_root(Path(parameters["environment"]).absolute())
     lines: list[str] = []
     errors = ""
     try:
-        if given["kind"] == "grep":
-            lines = check_greps(root, given["probes"]["grep"], checks)
+        if parameters["kind"] == "grep":
+            lines = check_greps(root, parameters["probes"]["grep"], checks)
         else:
-            errors = check_imports(root, given["probes"]["imports"], checks, given["timeout"])
+            errors = check_imports(root, parameters["probes"]["imports"], checks, parameters["timeout"])
     except Refusal as refusal:
         checks.append(refusal.as_check())
     failures = [f"{check.name}: found {check.found}, wanted {check.wanted}" for check in checks.failed]
     shown = {"lines": lines, "stderr": errors, "failures": failures}
     aerie = {"section": "patch", "checks": checks.as_list(), "data": {}}
-    if given["report_only"] and len(checks):
+    if parameters["report_only"] and len(checks):
         module.exit_json(changed=False, aerie=aerie, **shown)
     if checks.failed and errors:
         message = f"{failure_message(checks)}\nstderr of the interpreter:\n{errors}"

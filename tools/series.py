@@ -19,31 +19,31 @@ SPECULATORS = ["0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0
 DEFAULT = ROOT / "files" / "patches" / "speculators-0.3.0"
 
 
-def run_lint(given: argparse.Namespace) -> int:
+def run_lint(arguments: argparse.Namespace) -> int:
     """Print every fault; a release that cannot be fetched is said, and fails only where it is required."""
-    directories = [Path(path) for path in given.series] or load.all_series()
+    directories = [Path(path) for path in arguments.series] or load.all_series()
     if not directories:
         raise load.CannotRunError("there is no series in files/patches")
     faults = []
     for directory in directories:
-        faults += _lint_one(directory, given)
-    if not given.series and not faults:
+        faults += _lint_directory(directory, arguments)
+    if not arguments.series and not faults:
         faults += _lint_checkout()
     print("\n".join(faults) if faults else f"{len(directories)} series, no fault")
     return 1 if faults else 0
 
 
-def _lint_one(directory: Path, given: argparse.Namespace) -> list[str]:
+def _lint_directory(directory: Path, arguments: argparse.Namespace) -> list[str]:
     without = lint(directory, None)
     if lint_schema(directory):
         return without
     series = load.read_series(directory)
     try:
-        with load.release(series.distribution, given.wheel or series.version) as release:
+        with load.release(series.distribution, arguments.wheel or series.version) as release:
             return lint(directory, release)
     except load.CannotRunError as error:
         text = f"{directory.name}: not held against the release: {error}"
-        if given.require_release:
+        if arguments.require_release:
             return [*without, text]
         print(f"warning: {text}", file=sys.stderr)
         return without
@@ -69,46 +69,52 @@ def _emit(text: str, write: str | None) -> int:
     return 0
 
 
-def run_faults(given: argparse.Namespace) -> int:
+def run_faults(arguments: argparse.Namespace) -> int:
     """Print or write the fault catalogue."""
-    return _emit(docs.faults_page([load.read_series(path) for path in load.all_series()]), given.write)
+    return _emit(docs.faults_page([load.read_series(path) for path in load.all_series()]), arguments.write)
 
 
-def run_compat(given: argparse.Namespace) -> int:
+def run_compat(arguments: argparse.Namespace) -> int:
     """Say how each patch fares with the given releases; 1 when one of them needs work."""
-    series = load.read_series(Path(given.series))
+    series = load.read_series(Path(arguments.series))
     fares = {}
-    for wanted in given.releases or SPECULATORS:
+    for wanted in arguments.releases or SPECULATORS:
         with load.release(series.distribution, wanted) as release:
             fares[Path(wanted).name] = docs.fare(series, release)
-    if given.write:
-        return _emit(docs.compat_page(series, fares), given.write)
+    if arguments.write:
+        return _emit(docs.compat_page(series, fares), arguments.write)
     for wanted, outcomes in fares.items():
         for outcome in outcomes:
             print(
                 f"{wanted}  {outcome.patch.id}: {docs.verdict(outcome)}" + (f": {outcome.note}" if outcome.note else "")
             )
-    return 0 if all(docs.verdict(one) in ("applies", "obsolete") for found in fares.values() for one in found) else 1
+    verdicts = {docs.verdict(outcome) for outcomes in fares.values() for outcome in outcomes}
+    return 0 if verdicts <= {"applies", "obsolete"} else 1
 
 
-def run_new(given: argparse.Namespace) -> int:
+def run_new(arguments: argparse.Namespace) -> int:
     """Turn edits in an environment into a patch."""
-    directory = Path(given.series)
+    directory = Path(arguments.series)
     series = load.read_series(directory)
-    root = edit.environment(Path(given.environment))
-    with load.release(series.distribution, given.wheel or series.version) as release:
+    root = edit.environment(Path(arguments.environment))
+    with load.release(series.distribution, arguments.wheel or series.version) as release:
         files = edit.new_patch(
-            directory, root, given.slug, given.title or given.slug.replace("-", " "), release, given.files
+            directory,
+            root,
+            arguments.slug,
+            arguments.title or arguments.slug.replace("-", " "),
+            release,
+            arguments.files,
         )
     print(f"wrote a patch of {', '.join(files)}; now fill in every TODO of the header and of series.yml, then lint")
     return 0
 
 
-def run_refresh(given: argparse.Namespace) -> int:
+def run_refresh(arguments: argparse.Namespace) -> int:
     """Rewrite line numbers and digests."""
-    directory = Path(given.series)
+    directory = Path(arguments.series)
     raw = load.read_raw(directory)
-    wanted = given.wheel or raw["document"]["version"]
+    wanted = arguments.wheel or raw["document"]["version"]
     with load.release(raw["document"]["distribution"], wanted) as release:
         changed = edit.refresh(directory, release)
     print(f"rewrote {', '.join(changed)}" if changed else "nothing to refresh")
@@ -119,41 +125,41 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(description=__doc__)
     commands = top.add_subparsers(required=True, metavar="command")
-    one = commands.add_parser("lint", help="judge series; all of the checkout when none is named")
-    one.add_argument("series", nargs="*", help="series directories")
-    one.add_argument("--wheel", help="the released wheel, instead of fetching it")
-    one.add_argument("--require-release", action="store_true", help="fail when the release cannot be fetched")
-    one.set_defaults(run=run_lint)
-    one = commands.add_parser("faults", help="the fault catalogue as a page")
-    one.add_argument("--write", metavar="FILE")
-    one.set_defaults(run=run_faults)
-    one = commands.add_parser("compat", help="how the patches fare with other releases; installs nothing")
-    one.add_argument("releases", nargs="*", help="wheel files or versions")
-    one.add_argument("--series", default=str(DEFAULT))
-    one.add_argument("--write", metavar="FILE")
-    one.set_defaults(run=run_compat)
-    one = commands.add_parser("new", help="turn edited files of an environment into a patch")
-    one.add_argument("slug", help="the name after the number: lower case, with hyphens")
-    one.add_argument("--environment", required=True)
-    one.add_argument("--series", default=str(DEFAULT))
-    one.add_argument("--title")
-    one.add_argument("--wheel", help="the released wheel, instead of fetching it")
-    one.add_argument(
+    command = commands.add_parser("lint", help="judge series; all of the checkout when none is named")
+    command.add_argument("series", nargs="*", help="series directories")
+    command.add_argument("--wheel", help="the released wheel, instead of fetching it")
+    command.add_argument("--require-release", action="store_true", help="fail when the release cannot be fetched")
+    command.set_defaults(run=run_lint)
+    command = commands.add_parser("faults", help="the fault catalogue as a page")
+    command.add_argument("--write", metavar="FILE")
+    command.set_defaults(run=run_faults)
+    command = commands.add_parser("compat", help="how the patches fare with other releases; installs nothing")
+    command.add_argument("releases", nargs="*", help="wheel files or versions")
+    command.add_argument("--series", default=str(DEFAULT))
+    command.add_argument("--write", metavar="FILE")
+    command.set_defaults(run=run_compat)
+    command = commands.add_parser("new", help="turn edited files of an environment into a patch")
+    command.add_argument("slug", help="the name after the number: lower case, with hyphens")
+    command.add_argument("--environment", required=True)
+    command.add_argument("--series", default=str(DEFAULT))
+    command.add_argument("--title")
+    command.add_argument("--wheel", help="the released wheel, instead of fetching it")
+    command.add_argument(
         "--file", dest="files", action="append", default=[], help="only this file (relative to site-packages)"
     )
-    one.set_defaults(run=run_new)
-    one = commands.add_parser("refresh", help="rewrite line numbers and digests after an edit of the series")
-    one.add_argument("--series", default=str(DEFAULT))
-    one.add_argument("--wheel", help="the released wheel, instead of fetching it; or another version")
-    one.set_defaults(run=run_refresh)
+    command.set_defaults(run=run_new)
+    command = commands.add_parser("refresh", help="rewrite line numbers and digests after an edit of the series")
+    command.add_argument("--series", default=str(DEFAULT))
+    command.add_argument("--wheel", help="the released wheel, instead of fetching it; or another version")
+    command.set_defaults(run=run_refresh)
     return top
 
 
-def main(arguments: list[str]) -> int:
+def main(words: list[str]) -> int:
     """Entry point: 0 in order, 1 faults found, 2 could not run."""
-    given = parser().parse_args(arguments)
+    arguments = parser().parse_args(words)
     try:
-        return int(given.run(given))
+        return int(arguments.run(arguments))
     except load.REFUSALS as error:
         print(error, file=sys.stderr)
         return 2

@@ -87,9 +87,9 @@ def edited_files(root: Path, series: Series, release: Release, only: list[str]) 
 def probe_line(before: bytes, after: bytes) -> tuple[str, bool]:
     """A pattern that tells the edit: a line that only the new text has, else one that only the old one has."""
     old, new = (text.decode("utf-8").splitlines() for text in (before, after))
-    for lines, others, absent in ((new, old, False), (old, new, True)):
+    for lines, other_lines, absent in ((new, old, False), (old, new, True)):
         for line in lines:
-            if line.strip() and line not in others:
+            if line.strip() and line not in other_lines:
                 return f"^{re.escape(line)}$".replace(r"\ ", " "), absent
     return "TODO", False
 
@@ -137,24 +137,24 @@ def _replace_document(directory: Path, document: str, new_file: Path) -> None:
         ) from refusal
 
 
-def relocate(content: bytes, one: diff.FileDiff) -> tuple[bytes, list[int]]:
+def relocate(content: bytes, edit: diff.FileDiff) -> tuple[bytes, list[int]]:
     """Apply a diff wherever its lines now are; return the result, and the places in ``content``, from 0.
 
     Of lines that stand in several places, those are taken that moved as far as the hunk before, or else as far as the
     nearest hunk which stands in one place only. Raises ``CannotRunError`` when a place is in doubt.
     """
     lines = diff.split_lines(content)
-    backwards = diff.reverse(one).hunks
+    backwards = diff.reverse(edit).hunks
     result: list[bytes] = []
     taken: list[int] = []
     done = moved = 0
-    for number, (hunk, back) in enumerate(zip(one.hunks, backwards, strict=True), 1):
+    for number, (hunk, back) in enumerate(zip(edit.hunks, backwards, strict=True), 1):
         places = [place for place in diff.positions(lines, hunk.old) if place >= done]
         near = places[0] if len(places) == 1 else hunk.index + diff.shift_near(lines, backwards, back)
         place = next((at for at in (hunk.index + moved, near) if at in places), None)
         if place is None:
             where = f"at lines {', '.join(str(p + 1) for p in places)}" if places else "nowhere"
-            raise CannotRunError(f"{one.path}, hunk {number}: its lines are {where}; edit the patch by hand")
+            raise CannotRunError(f"{edit.path}, hunk {number}: its lines are {where}; edit the patch by hand")
         result += [*lines[done:place], *hunk.new]
         taken.append(place)
         done = place + len(hunk.old)
@@ -164,11 +164,11 @@ def relocate(content: bytes, one: diff.FileDiff) -> tuple[bytes, list[int]]:
 
 def renumbered(text: str, parsed: diff.Patch, places: list[int]) -> str:
     """A patch file whose hunks begin at ``places``, counted from 0; nothing else of it changes."""
-    hunks = [hunk for one in parsed.files for hunk in one.hunks]
+    hunks = [hunk for edit in parsed.files for hunk in edit.hunks]
     shifts: list[int] = []
-    for one in parsed.files:
+    for edit in parsed.files:
         shift = 0
-        for hunk in one.hunks:
+        for hunk in edit.hunks:
             shifts.append(shift)
             shift += hunk.new_count - hunk.old_count
     numbers = iter(zip(hunks, places, shifts, strict=True))
@@ -196,12 +196,12 @@ def refresh(directory: Path, release: Release) -> list[str]:
     new_texts: dict[str, str] = {}
     for patch in series.patches:
         places: list[int] = []
-        for one in patch.parsed.files:
-            before = now.get(one.path, release.read(one.path))
+        for edit in patch.parsed.files:
+            before = now.get(edit.path, release.read(edit.path))
             if before is None:
-                raise CannotRunError(f"{patch.id}: the release has no file {one.path}")
+                raise CannotRunError(f"{patch.id}: the release has no file {edit.path}")
             try:
-                now[one.path], taken = relocate(before, one)
+                now[edit.path], taken = relocate(before, edit)
             except CannotRunError as error:
                 raise CannotRunError(f"{patch.id}: {error}") from None
             places += taken

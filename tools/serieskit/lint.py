@@ -59,16 +59,16 @@ def _header(patch: SeriesPatch) -> list[str]:
 
 def _hunks(patch: SeriesPatch) -> list[str]:
     faults = []
-    for one in patch.parsed.files:
+    for edit in patch.parsed.files:
         moved = 0
-        for number, hunk in enumerate(one.hunks, 1):
+        for number, hunk in enumerate(edit.hunks, 1):
             tags = "".join(tag for tag, _ in hunk.lines)
             before, after = len(tags) - len(tags.lstrip(" ")), len(tags) - len(tags.rstrip(" "))
             if before > 1 or after > 1 or "   " in tags:
-                faults.append(f"{one.path}, hunk {number}: more than one line of context (write it with -U1)")
+                faults.append(f"{edit.path}, hunk {number}: more than one line of context (write it with -U1)")
             start = hunk.new_start - 1 if hunk.new_count else hunk.new_start
             if start != hunk.index + moved:
-                faults.append(f"{one.path}, hunk {number}: the new line number does not follow (refresh the series)")
+                faults.append(f"{edit.path}, hunk {number}: the new line number does not follow (refresh the series)")
             moved += hunk.new_count - hunk.old_count
     return faults
 

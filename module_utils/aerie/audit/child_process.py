@@ -10,8 +10,8 @@ from typing import Any, Callable
 Step = Callable[[], "dict[str, Any]"]
 
 
-class Beside:
-    """A step that runs beside the rest; its result is plain data. Ask for ``result()`` exactly once."""
+class ChildStep:
+    """A step in a child process; its result is plain data. Call ``result()`` exactly once."""
 
     def __init__(self, step: Step) -> None:
         self._read, write = os.pipe()
@@ -22,7 +22,7 @@ class Beside:
         os.close(write)
 
     def result(self) -> dict[str, Any]:
-        """Wait for the step. Raises ``OSError`` with the child's words when it failed."""
+        """Wait for the step. Raises ``OSError`` with the child's traceback when it failed."""
         with os.fdopen(self._read, "rb") as pipe:
             answer = pipe.read()
         os.waitpid(self._child, 0)
@@ -37,7 +37,7 @@ def _answer(step: Step, write: int) -> None:
     try:
         try:
             text = json.dumps(step())
-        except Exception:  # noqa: BLE001  (the parent tells it)
+        except Exception:  # noqa: BLE001  (the parent reports it)
             text = json.dumps({"error": traceback.format_exc(limit=3)})
         with os.fdopen(write, "wb") as pipe:
             pipe.write(text.encode())

@@ -79,7 +79,7 @@ def strays(distribution: Distribution, record: Record, known: set[str]) -> list[
         if top.endswith(".dist-info"):
             continue
         for folder, folders, files in os.walk(distribution.site_packages / top):
-            folders[:] = [one for one in folders if one != "__pycache__"]
+            folders[:] = [name for name in folders if name != "__pycache__"]
             inside = Path(folder).relative_to(distribution.site_packages).as_posix()
             found += [
                 f"{inside}/{name}"
@@ -106,8 +106,9 @@ def check(
         checks.add(f"RECORD of {name}", "fail", "no RECORD", "the list that the wheel delivered", remedy)
         return 0
     count, deviations = compare(distribution, record, series_files, only)
-    for one in deviations[:MANY]:
-        checks.add(f"RECORD of {name}: {one.path}", "fail", one.found, one.wanted, remedy, file=one.path)
+    for deviation in deviations[:MANY]:
+        path, found, wanted = deviation
+        checks.add(f"RECORD of {name}: {path}", "fail", found, wanted, remedy, file=path)
     extra = strays(distribution, record, series_files) if with_strays else []
     for path in extra[:MANY]:
         checks.add(

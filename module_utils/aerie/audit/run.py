@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from ansible.module_utils.aerie.audit import contracts as contract
 from ansible.module_utils.aerie.audit import recorded_files, versions
-from ansible.module_utils.aerie.audit.child_process import Beside
+from ansible.module_utils.aerie.audit.child_process import ChildStep
 from ansible.module_utils.aerie.distributions import installed, lock
 from ansible.module_utils.aerie.distributions.metadata_folders import is_alias, metadata_folders
 from ansible.module_utils.aerie.distributions.names import normalize
@@ -39,16 +39,16 @@ class Demand:
 
 
 @dataclass
-class Finding:
-    """What the audit found."""
+class AuditResult:
+    """What the audit found: its checks, and data for the report. Every step adds to it."""
 
     checks: Checks = field(default_factory=Checks)
     data: dict[str, Any] = field(default_factory=dict)
 
 
-def run(demand: Demand) -> Finding:
+def run(demand: Demand) -> AuditResult:
     """Audit one environment. Never raises for what an environment may look like."""
-    result = Finding()
+    result = AuditResult()
     root = installed.environment_root(demand.environment)
     sites = installed.site_packages_of(root)
     result.data = {"environment": str(demand.environment), "stack": demand.stack, "seconds": {}}
@@ -59,7 +59,7 @@ def run(demand: Demand) -> Finding:
         )  # fmt: skip
         return result
     # Reading 4,000 files and parsing 30 modules take about as long as each other: one process each.
-    contracts = Beside(lambda: _apart(demand, sites))
+    contracts = ChildStep(lambda: _apart(demand, sites))
     for name, step in _steps(demand, root, sites, result):
         _take(name, step, result)
     _take("contracts", lambda: _merge(contracts.result(), result), result)
@@ -70,7 +70,7 @@ def run(demand: Demand) -> Finding:
     return result
 
 
-def _take(name: str, step: Callable[[], None], result: Finding) -> None:
+def _take(name: str, step: Callable[[], None], result: AuditResult) -> None:
     started = time.monotonic()
     try:
         step()
@@ -85,31 +85,31 @@ def _take(name: str, step: Callable[[], None], result: Finding) -> None:
 def _apart(demand: Demand, sites: list[Path]) -> dict[str, Any]:
     # Syntax trees are many objects that all stay: looking for garbage among them costs a third of the time.
     gc.disable()
-    part = Finding(data={"seconds": {}})
+    part = AuditResult(data={"seconds": {}})
     _take("contracts", lambda: _contracts(demand, sites, part), part)
     return {"checks": part.checks.as_list(), "data": part.data}
 
 
-def _merge(part: dict[str, Any], result: Finding) -> None:
+def _merge(part: dict[str, Any], result: AuditResult) -> None:
     for entry in part["checks"]:
         result.checks.add(**entry)
     result.data["seconds"].update(part["data"].pop("seconds"))
     result.data.update(part["data"])
 
 
-def _steps(demand: Demand, root: Path, sites: list[Path], result: Finding) -> Iterator[tuple[str, Any]]:
+def _steps(demand: Demand, root: Path, sites: list[Path], result: AuditResult) -> Iterator[tuple[str, Any]]:
     yield "versions", lambda: _versions(demand, root, sites, result)
     yield "patches", lambda: _patches(demand, result)
     yield "faults", lambda: _faults(demand, result)
     yield "files", lambda: _files(demand, root, result)
 
 
-def _versions(demand: Demand, root: Path, sites: list[Path], result: Finding) -> None:
+def _versions(demand: Demand, root: Path, sites: list[Path], result: AuditResult) -> None:
     python = full_version(root)
     result.data["python"] = python
     wanted = lock.applying(demand.pins, lock.marker_variables(python))
     found = metadata_folders(sites)
-    result.data["distributions"] = sum(not is_alias(one, demand.vllm_distribution) for one in found)
+    result.data["distributions"] = sum(not is_alias(folder, demand.vllm_distribution) for folder in found)
     result.data["versions"] = versions.check(result.checks, found, wanted, demand.vllm_distribution, demand.allowed)
 
 
@@ -122,7 +122,7 @@ def full_version(root: Path) -> str:
     raise ValueError(f"{root}/pyvenv.cfg names no Python version")
 
 
-def _patches(demand: Demand, result: Finding) -> None:
+def _patches(demand: Demand, result: AuditResult) -> None:
     if not demand.series:
         result.checks.add("patch series", "n/a", "the stack names no series", "nothing to patch")
         return
@@ -133,10 +133,10 @@ def _patches(demand: Demand, result: Finding) -> None:
     result.data["drift"] = audited.drift
 
 
-def _faults(demand: Demand, result: Finding) -> None:
+def _faults(demand: Demand, result: AuditResult) -> None:
     """Every fault that these versions have is mended by some patch of the series."""
-    mended = {str(fault) for one in demand.series for patch in one.patches for fault in patch.faults}
-    names = ", ".join(one.name for one in demand.series) or "(no series)"
+    mended = {str(fault) for series in demand.series for patch in series.patches for fault in patch.faults}
+    names = ", ".join(series.name for series in demand.series) or "(no series)"
     lacking = [fault for fault in demand.faults if fault not in mended]
     for fault in lacking:
         result.checks.add(
@@ -150,10 +150,10 @@ def _faults(demand: Demand, result: Finding) -> None:
         result.checks.add("faults of the stack", "pass", f"all {len(demand.faults)} mended", "each mended by a patch")
 
 
-def _files(demand: Demand, root: Path, result: Finding) -> None:
-    series_files = {path for one in demand.series for path in one.files}
-    series_files |= {module.target for one in demand.series for module in one.modules}
-    patched = [one.distribution for one in demand.series]
+def _files(demand: Demand, root: Path, result: AuditResult) -> None:
+    series_files = {path for series in demand.series for path in series.files}
+    series_files |= {module.target for series in demand.series for module in series.modules}
+    patched = [series.distribution for series in demand.series]
     files = 0
     whole = dict.fromkeys([*patched, normalize(demand.vllm_distribution)], "")
     for name, only in {**whole, "torch": ".py"}.items():
@@ -167,6 +167,6 @@ def _files(demand: Demand, root: Path, result: Finding) -> None:
     result.data["files"] = files
 
 
-def _contracts(demand: Demand, sites: list[Path], result: Finding) -> None:
+def _contracts(demand: Demand, sites: list[Path], result: AuditResult) -> None:
     if demand.series:
         result.data["contracts"] = contract.check(result.checks, sites[0], demand.series)

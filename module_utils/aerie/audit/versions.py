@@ -21,22 +21,23 @@ def check(
     checks: Checks, found: list[MetadataFolder], wanted: dict[str, str], vllm_distribution: str, allowed: list[str]
 ) -> dict[str, str]:
     """Compare what is installed with the pins that apply; return the versions of the main distributions."""
-    real = [one for one in found if not is_alias(one, vllm_distribution)]
-    versions = {one.name: one.version for one in real}
-    _twice(checks, real)
+    real = [folder for folder in found if not is_alias(folder, vllm_distribution)]
+    versions = {folder.name: folder.version for folder in real}
+    _add_copies(checks, real)
     main = [normalize(vllm_distribution), *MAIN]
     main += [name for name in wanted if name.startswith("flashinfer") and name not in main]
     shown: dict[str, str] = {}
     wrong = 0
-    for name in [*[one for one in main if one in wanted], *sorted(set(wanted) - set(main))]:
+    locked_main = [name for name in main if name in wanted]
+    for name in [*locked_main, *sorted(set(wanted) - set(main))]:
         has, needs = versions.get(name), wanted[name]
         ok = has is not None and (not needs or meets_pin(has, needs))
         wrong += not ok
         if name in main:
             shown[name] = has or "missing"
         if name in main or not ok:
-            _one(checks, name, has, needs, ok)
-    _extra(checks, versions, wanted, allowed)
+            _add_version(checks, name, has, needs, ok)
+    _add_extra(checks, versions, wanted, allowed)
     checks.require(
         "distributions of the lock",
         not wrong,
@@ -47,21 +48,21 @@ def check(
     return shown
 
 
-def _one(checks: Checks, name: str, has: str | None, needs: str, ok: bool) -> None:
+def _add_version(checks: Checks, name: str, has: str | None, needs: str, ok: bool) -> None:
     remedy = "" if ok else f"{REMEDY}; {name} was changed by hand or by another installer"
     checks.require(f"version of {name}", ok, has or "not installed", needs or "installed", remedy)
 
 
-def _twice(checks: Checks, real: list[MetadataFolder]) -> None:
-    names = [one.name for one in real]
-    for name in sorted({one for one in names if names.count(one) > 1}):
-        places = ", ".join(one.path.name for one in real if one.name == name)
+def _add_copies(checks: Checks, real: list[MetadataFolder]) -> None:
+    names = [folder.name for folder in real]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        places = ", ".join(folder.path.name for folder in real if folder.name == name)
         remedy = f"remove all copies of {name} and install it once (tag provision)"
         checks.add(f"copies of {name}", "fail", places, "one", remedy)
 
 
-def _extra(checks: Checks, versions: dict[str, str], wanted: dict[str, str], allowed: list[str]) -> None:
-    permitted = {normalize(one) for one in allowed}
+def _add_extra(checks: Checks, versions: dict[str, str], wanted: dict[str, str], allowed: list[str]) -> None:
+    permitted = {normalize(name) for name in allowed}
     extra = sorted(name for name in versions if name not in wanted and name not in permitted)
     shown = ", ".join(f"{name} {versions[name]}" for name in extra[:MANY])
     if len(extra) > MANY:

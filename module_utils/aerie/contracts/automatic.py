@@ -1,4 +1,4 @@
-"""The automatic contract: whatever a file takes from vLLM must exist there, and be called as vLLM takes it."""
+"""The automatic contract: what a file imports from vLLM must exist, and its calls must fit vLLM's signatures."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import difflib
 import re
 from typing import TYPE_CHECKING, NamedTuple, Sequence
 
-from ansible.module_utils.aerie.contracts.name_resolution import Reader, Scope, Seen
+from ansible.module_utils.aerie.contracts.name_resolution import Reader, Referent, Scope
 from ansible.module_utils.aerie.contracts.signatures import Binding, Signature, bind, data_style, signatures
+from ansible.module_utils.aerie.shared.checks import Check
 
 if TYPE_CHECKING:
     from ansible.module_utils.aerie.contracts.source_tree import SourceTree, Symbol
@@ -19,18 +20,6 @@ REMEDY = (
 )
 
 
-class Finding(NamedTuple):
-    """One thing that was checked about a file."""
-
-    name: str
-    ok: bool
-    found: str
-    wanted: str
-    remedy: str
-    file: str
-    line: int
-
-
 class CallSite(NamedTuple):
     """A call of something outside the file, with how it meets the nearest signature of it."""
 
@@ -39,6 +28,11 @@ class CallSite(NamedTuple):
     scope: Scope
     signature: Signature | None
     binding: Binding | None
+
+
+def finding(name: str, holds: bool, found: str, wanted: str, remedy: str, file: str, line: int) -> Check:
+    """One thing that was checked about a file."""
+    return Check(name, "pass" if holds else "fail", found, wanted, remedy, file, line)
 
 
 def module_name(file: str) -> str:
@@ -68,22 +62,22 @@ class FileReading:
         self._sites: list[CallSite] | None = None
 
     def sites(self) -> list[CallSite]:
-        """Every call in the file whose callee can be told for certain, in the order of the lines."""
+        """Every call in the file whose callee is certain, in the order of the lines."""
         if self._sites is None:
             found = [self._site(call, scope) for call, scope in self.reader.calls]
-            self._sites = sorted((one for one in found if one), key=lambda one: one.call.lineno)
+            self._sites = sorted((site for site in found if site), key=lambda site: site.call.lineno)
         return self._sites
 
     def _site(self, call: ast.Call, scope: Scope) -> CallSite | None:
-        seen = self.reader.seen(call.func, scope)
-        if seen is None or seen.instance or seen.symbol.kind not in ("class", "function"):
+        callee = self.reader.referent(call.func, scope)
+        if callee is None or callee.instance or callee.symbol.kind not in ("class", "function"):
             return None
-        forms = signatures(self.tree, seen.symbol, seen.bound)
+        forms = signatures(self.tree, callee.symbol, callee.bound)
         if not forms:
-            return CallSite(seen.symbol, call, scope, None, None)
+            return CallSite(callee.symbol, call, scope, None, None)
         bindings = [(form, bind(form, call)) for form in forms]
-        best = min(bindings, key=lambda one: len(one[1].problems))
-        return CallSite(seen.symbol, call, scope, best[0], best[1])
+        signature, binding = min(bindings, key=lambda pair: len(pair[1].problems))
+        return CallSite(callee.symbol, call, scope, signature, binding)
 
     def constant(self, node: ast.expr) -> tuple[bool, object]:
         """(True, value) when an expression is a literal or a module constant that is one."""
@@ -100,25 +94,25 @@ def call_text(call: ast.Call) -> str:
     """A call as a reader recognises it: callee and the names of its arguments."""
     callee = call.func
     name = callee.attr if isinstance(callee, ast.Attribute) else getattr(callee, "id", "…")
-    parts = ["…" if not isinstance(one, ast.Starred) else "*…" for one in call.args]
-    parts += [one.arg + "=…" if one.arg else "**…" for one in call.keywords]
+    parts = ["…" if not isinstance(argument, ast.Starred) else "*…" for argument in call.args]
+    parts += [keyword.arg + "=…" if keyword.arg else "**…" for keyword in call.keywords]
     return "{}({})".format(name, ", ".join(parts))
 
 
-def automatic(reading: FileReading, providers: Sequence[str]) -> list[Finding]:
+def automatic(reading: FileReading, providers: Sequence[str]) -> list[Check]:
     """Check every import, call and attribute of ``reading`` that belongs to one of the packages ``providers``."""
     findings = _imports(reading, providers)
     findings += _calls(reading, providers)
     findings += _attributes(reading, providers)
     findings += _named_in_strings(reading, providers)
-    return sorted(findings, key=lambda one: one.line)
+    return sorted(findings, key=lambda check: check.line or 0)
 
 
 def _provided(module: str, providers: Sequence[str]) -> bool:
     return module.split(".")[0] in providers
 
 
-def _imports(reading: FileReading, providers: Sequence[str]) -> list[Finding]:
+def _imports(reading: FileReading, providers: Sequence[str]) -> list[Check]:
     findings = []
     tree = reading.tree
     for module, name, line in reading.reader.imports:
@@ -128,17 +122,17 @@ def _imports(reading: FileReading, providers: Sequence[str]) -> list[Finding]:
         if not tree.exists(module):
             missing = f"no module {module}"
             wanted = "a module of that name in the installed {}".format(module.split(".")[0])
-            findings.append(Finding(label, False, missing, wanted, REMEDY, reading.file, line))
+            findings.append(finding(label, False, missing, wanted, REMEDY, reading.file, line))
         elif name and tree.lookup(module, name) is None:
             found = f"{module} has no name {name}{_close(_names_of(tree, module), name)}"
             wanted = f"`from {module} import {name}` to work"
-            findings.append(Finding(label, False, found, wanted, REMEDY, reading.file, line))
+            findings.append(finding(label, False, found, wanted, REMEDY, reading.file, line))
         else:
-            findings.append(Finding(label, True, "present", "present", "", reading.file, line))
+            findings.append(finding(label, True, "present", "present", "", reading.file, line))
     return findings
 
 
-def _calls(reading: FileReading, providers: Sequence[str]) -> list[Finding]:
+def _calls(reading: FileReading, providers: Sequence[str]) -> list[Check]:
     findings = []
     for site in reading.sites():
         if not _provided(site.symbol.module, providers) or site.binding is None or site.signature is None:
@@ -150,16 +144,16 @@ def _calls(reading: FileReading, providers: Sequence[str]) -> list[Finding]:
         wanted = f"{short}{site.signature.describe()} as in {where}"
         ok = not site.binding.problems
         found = call_text(site.call) + ("" if ok else ": {} {}".format(short, "; ".join(site.binding.problems)))
-        findings.append(Finding(label, ok, found, wanted, "" if ok else REMEDY, reading.file, site.call.lineno))
+        findings.append(finding(label, ok, found, wanted, "" if ok else REMEDY, reading.file, site.call.lineno))
     return findings
 
 
-def _attributes(reading: FileReading, providers: Sequence[str]) -> list[Finding]:
-    findings: dict[tuple[str, str], Finding] = {}
+def _attributes(reading: FileReading, providers: Sequence[str]) -> list[Check]:
+    findings: dict[tuple[str, str], Check] = {}
     for node, scope in reading.reader.attributes:
         if node.attr in reading.reader.guarded or node.attr.startswith("__"):
             continue
-        holder = reading.reader.seen(node.value, scope)
+        holder = reading.reader.referent(node.value, scope)
         if holder is None or not _provided(holder.symbol.module, providers):
             continue
         if holder.symbol.module == reading.module.name:
@@ -175,12 +169,12 @@ def _attributes(reading: FileReading, providers: Sequence[str]) -> list[Finding]
         remedy = "" if exists else REMEDY
         wanted = f"{node.attr} as used here"
         findings.setdefault(
-            (owner, node.attr), Finding(label, exists, found, wanted, remedy, reading.file, node.lineno)
+            (owner, node.attr), finding(label, exists, found, wanted, remedy, reading.file, node.lineno)
         )
     return list(findings.values())
 
 
-def _has_member(tree: SourceTree, holder: Seen, name: str) -> bool | None:
+def _has_member(tree: SourceTree, holder: Referent, name: str) -> bool | None:
     """Whether an attribute exists; None when that is decided at run time."""
     symbol = holder.symbol
     if symbol.kind == "module":
@@ -200,7 +194,7 @@ def _has_member(tree: SourceTree, holder: Seen, name: str) -> bool | None:
     return found is not None
 
 
-def _closed(reading: FileReading, holder: Seen) -> bool:
+def _closed(reading: FileReading, holder: Referent) -> bool:
     """Whether an object that is only *declared* as a class cannot be of a richer subclass.
 
     Plain data classes are closed, unless the file itself asks with ``isinstance`` for something else.
@@ -208,7 +202,7 @@ def _closed(reading: FileReading, holder: Seen) -> bool:
     return bool(data_style(reading.tree, holder.symbol)) and not reading.reader.narrowed
 
 
-def _members_of(tree: SourceTree, holder: Seen) -> list[str]:
+def _members_of(tree: SourceTree, holder: Referent) -> list[str]:
     if holder.symbol.kind == "module":
         return _names_of(tree, holder.symbol.module)
     names: list[str] = []
@@ -227,14 +221,15 @@ def _close(names: Sequence[str], name: str) -> str:
     return "; it has " + ", ".join(near) if near else ""
 
 
-def _named_in_strings(reading: FileReading, providers: Sequence[str]) -> list[Finding]:
+def _named_in_strings(reading: FileReading, providers: Sequence[str]) -> list[Check]:
     """Classes that are handed over as text (``worker_extension_cls``) must exist as well."""
-    pattern = re.compile(r"(?:{})(?:\.[A-Za-z_]\w*){{2,}}".format("|".join(re.escape(one) for one in providers)))
+    packages = "|".join(re.escape(provider) for provider in providers)
+    pattern = re.compile(rf"(?:{packages})(?:\.[A-Za-z_]\w*){{2,}}")
     findings = []
     for text, line in reading.reader.strings:
         if pattern.fullmatch(text):
             ok = reading.tree.resolve(text) is not None
             found = "present" if ok else "nothing of that name"
             remedy = "" if ok else REMEDY
-            findings.append(Finding(f"{text} exists", ok, found, "what the text names", remedy, reading.file, line))
+            findings.append(finding(f"{text} exists", ok, found, "what the text names", remedy, reading.file, line))
     return findings

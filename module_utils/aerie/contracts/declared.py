@@ -13,11 +13,12 @@ import ast
 import re
 from typing import TYPE_CHECKING, Any, Mapping
 
-from ansible.module_utils.aerie.contracts.automatic import CallSite, FileReading, Finding, call_text, relative_file
+from ansible.module_utils.aerie.contracts.automatic import CallSite, FileReading, call_text, finding, relative_file
 from ansible.module_utils.aerie.contracts.signatures import signatures
 
 if TYPE_CHECKING:
     from ansible.module_utils.aerie.contracts.source_tree import SourceTree, Symbol
+    from ansible.module_utils.aerie.shared.checks import Check
 
 KINDS = {
     "call": {"call", "in", "passes"},
@@ -60,7 +61,7 @@ class Evaluator:
             self._readings[file] = FileReading(self.tree, file)
         return self._readings[file]
 
-    def evaluate(self, contract: Mapping[str, Any], patch: str) -> list[Finding]:
+    def evaluate(self, contract: Mapping[str, Any], patch: str) -> list[Check]:
         """Check one contract of ``patch``; one finding for each thing it demands."""
         kind = kind_of(contract)
         if kind == "call":
@@ -71,7 +72,7 @@ class Evaluator:
 
     # What our file passes
 
-    def _call(self, contract: Mapping[str, Any], patch: str) -> list[Finding]:
+    def _call(self, contract: Mapping[str, Any], patch: str) -> list[Check]:
         dotted, file = str(contract["call"]), str(contract["in"])
         remedy = REMEDY_CALL % patch
         label = f"{patch}: call of {dotted}"
@@ -81,10 +82,10 @@ class Evaluator:
         try:
             reading = self.reading(file)
         except FileNotFoundError:
-            return [Finding(label, False, "no file " + file, "a file that makes this call", remedy, file, 1)]
-        sites = [one for one in reading.sites() if one.symbol.dotted == target.dotted]
+            return [finding(label, False, "no file " + file, "a file that makes this call", remedy, file, 1)]
+        sites = [site for site in reading.sites() if site.symbol.dotted == target.dotted]
         if not sites:
-            return [Finding(label, False, "no call of it in the file", "at least one call", remedy, file, 1)]
+            return [finding(label, False, "no call of it in the file", "at least one call", remedy, file, 1)]
         return [
             self._passes(reading, site, str(keyword), wanted, label, remedy)
             for site in sites
@@ -93,19 +94,19 @@ class Evaluator:
 
     def _passes(
         self, reading: FileReading, site: CallSite, keyword: str, wanted: Any, label: str, remedy: str
-    ) -> Finding:
-        given = _argument(site, keyword)
+    ) -> Check:
+        argument = _argument(site, keyword)
         name = f"{label} gives {keyword}"
         says = "{}={}".format(keyword, "…" if wanted == "any" else repr(wanted))
         if wanted == "absent":
             says = "no argument " + keyword
-        ok, found = _judge(reading, given, wanted)
+        ok, found = _judge(reading, argument, wanted)
         found = f"{call_text(site.call)}: {found}"
-        return Finding(name, ok, found, says, "" if ok else remedy, reading.file, site.call.lineno)
+        return finding(name, ok, found, says, "" if ok else remedy, reading.file, site.call.lineno)
 
     # What vLLM has
 
-    def _defines(self, contract: Mapping[str, Any], patch: str) -> Finding:
+    def _defines(self, contract: Mapping[str, Any], patch: str) -> Check:
         dotted = str(contract["defines"])
         label = f"{patch}: {dotted} is defined"
         symbol = self.tree.resolve(dotted)
@@ -113,12 +114,12 @@ class Evaluator:
             return self._missing(label, dotted, patch)
         file, line = self._place(symbol)
         problems, found = [], "present"
-        wanted = [str(one) for one in contract.get("parameters", [])]
+        wanted = [str(name) for name in contract.get("parameters", [])]
         if wanted:
             forms = signatures(self.tree, symbol, bound="." in symbol.qualname)
-            names = {one.name for form in forms for one in form.parameters}
+            names = {parameter.name for form in forms for parameter in form.parameters}
             found = "{}{}".format(symbol.qualname, forms[-1].describe() if forms else " cannot be called")
-            problems += ["no parameter " + one for one in wanted if one not in names]
+            problems += ["no parameter " + name for name in wanted if name not in names]
         if "returns" in contract:
             returned = self._return_text(symbol)
             found += " -> " + returned
@@ -131,9 +132,9 @@ class Evaluator:
             demand += ", returning " + str(contract["returns"])
         found += ": " + ", ".join(problems) if problems else ""
         remedy = REMEDY_VLLM % patch if problems else ""
-        return Finding(label, not problems, found, demand, remedy, file, line)
+        return finding(label, not problems, found, demand, remedy, file, line)
 
-    def _source(self, contract: Mapping[str, Any], patch: str) -> Finding:
+    def _source(self, contract: Mapping[str, Any], patch: str) -> Check:
         dotted, pattern = str(contract["source"]), str(contract["pattern"])
         label = "{}: {}".format(patch, contract["says"])
         symbol = self.tree.resolve(dotted)
@@ -148,12 +149,12 @@ class Evaluator:
             line = first + text.count("\n", 0, match.start())
         found = f"line {line} reads so" if match else f"nothing in {dotted} reads so"
         wanted = "{}/{}/ in {}".format("no " if absent else "", pattern, dotted)
-        return Finding(label, ok, found, wanted, "" if ok else REMEDY_VLLM % patch, file, line)
+        return finding(label, ok, found, wanted, "" if ok else REMEDY_VLLM % patch, file, line)
 
-    def _missing(self, label: str, dotted: str, patch: str) -> Finding:
+    def _missing(self, label: str, dotted: str, patch: str) -> Check:
         cut = self.tree.split(dotted)
         file = str(self.tree.path_of(cut[0])[0].relative_to(self.tree.root)) if cut else dotted.split(".")[0]  # type: ignore[index]
-        return Finding(label, False, "nothing of that name", dotted, REMEDY_VLLM % patch, file, 1)
+        return finding(label, False, "nothing of that name", dotted, REMEDY_VLLM % patch, file, 1)
 
     def _place(self, symbol: Symbol) -> tuple[str, int]:
         file, line = relative_file(self.tree, symbol).rsplit(":", 1)
@@ -172,7 +173,7 @@ class Evaluator:
         node = symbol.node
         start = getattr(node, "lineno", 1)
         decorators = getattr(node, "decorator_list", [])
-        start = min([start, *[one.lineno for one in decorators]])
+        start = min([start, *[decorator.lineno for decorator in decorators]])
         end = getattr(node, "end_lineno", None) or start
         return "\n".join(module.text.split("\n")[start - 1 : end]), start
 
@@ -185,20 +186,20 @@ class Evaluator:
 
 
 def _argument(site: CallSite, keyword: str) -> ast.expr | None:
-    if site.binding is not None and keyword in site.binding.given:
-        return site.binding.given[keyword]
-    for one in site.call.keywords:
-        if one.arg == keyword:
-            return one.value
+    if site.binding is not None and keyword in site.binding.arguments:
+        return site.binding.arguments[keyword]
+    for argument in site.call.keywords:
+        if argument.arg == keyword:
+            return argument.value
     return None
 
 
-def _judge(reading: FileReading, given: ast.expr | None, wanted: Any) -> tuple[bool, str]:
+def _judge(reading: FileReading, argument: ast.expr | None, wanted: Any) -> tuple[bool, str]:
     """Whether an argument is what a contract wants, and what it is."""
-    if given is None:
+    if argument is None:
         return wanted == "absent", "not given"
-    literal, value = reading.constant(given)
-    text = repr(value) if literal else ast.get_source_segment(reading.module.text, given) or "an expression"
+    literal, value = reading.constant(argument)
+    text = repr(value) if literal else ast.get_source_segment(reading.module.text, argument) or "an expression"
     if wanted == "any":
         return True, text
     if wanted == "absent" or not literal:

@@ -1,6 +1,6 @@
 """What the names in one Python file stand for: imports, classes of other modules, and instances made of them.
 
-Only what can be told for certain from the source is told; everything else is None and is not judged.
+An answer is given only where the source leaves no doubt; everything else is None and is not judged.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ FunctionNode = Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda]
 MAX_DEPTH = 24
 
 
-class Seen(NamedTuple):
-    """What an expression is: ``symbol`` itself, or (``instance``) an object of the class ``symbol``."""
+class Referent(NamedTuple):
+    """What an expression stands for: ``symbol`` itself, or (``instance``) an object of the class ``symbol``."""
 
     symbol: Symbol
     instance: bool = False
@@ -57,7 +57,7 @@ class _Annotation(NamedTuple):
 
 
 class Reader:
-    """Answers what an expression in ``module`` is. One reader per file."""
+    """Finds what an expression in ``module`` stands for. One reader per file."""
 
     def __init__(self, tree: SourceTree, module: Module) -> None:
         self.tree = tree
@@ -103,9 +103,9 @@ class Reader:
         inner = Scope(node, scope, owner or scope.owner)
         arguments = node.args
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-        for index, one in enumerate(every):
-            is_receiver = owner is not None and index == 0 and one.arg in ("self", "cls")
-            inner.bind(one.arg, one if is_receiver else self._marked(one.annotation))
+        for index, argument in enumerate(every):
+            is_receiver = owner is not None and index == 0 and argument.arg in ("self", "cls")
+            inner.bind(argument.arg, argument if is_receiver else self._marked(argument.annotation))
         for extra in (arguments.vararg, arguments.kwarg):
             if extra is not None:
                 inner.bind(extra.arg, None)
@@ -114,7 +114,7 @@ class Reader:
                 scope.bind(node.name, node)
             for decorator in node.decorator_list:
                 self._visit(decorator, scope, None)
-        for default in [*arguments.defaults, *[one for one in arguments.kw_defaults if one is not None]]:
+        for default in [*arguments.defaults, *[value for value in arguments.kw_defaults if value is not None]]:
             self._visit(default, scope, None)
         body: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else list(node.body)
         for child in body:
@@ -136,7 +136,7 @@ class Reader:
 
     def _guard(self, node: ast.Call) -> None:
         if last_name(node) == "isinstance" and len(node.args) > 1:
-            self.narrowed.update(last_name(one) for one in ast.walk(node.args[1]))
+            self.narrowed.update(last_name(part) for part in ast.walk(node.args[1]))
         if last_name(node) in ("hasattr", "getattr") and len(node.args) > 1:
             name = node.args[1]
             if isinstance(name, ast.Constant) and isinstance(name.value, str):
@@ -149,7 +149,7 @@ class Reader:
                 if isinstance(node, ast.AnnAssign):
                     held = node.annotation
                     self._marked(node.annotation)
-                elif isinstance(node, ast.Assign) and any(isinstance(one, ast.Tuple) for one in node.targets):
+                elif isinstance(node, ast.Assign) and any(isinstance(target, ast.Tuple) for target in node.targets):
                     held = None
                 self._assign(assigned, held, scope)
         if isinstance(node, ast.NamedExpr):
@@ -168,13 +168,13 @@ class Reader:
                     (value if value is not None else target, scope)
                 )
         elif isinstance(target, (ast.Tuple, ast.List)):
-            for one in target.elts:
-                self._assign(one, None, scope)
+            for element in target.elts:
+                self._assign(element, None, scope)
 
     # Answering
 
-    def seen(self, node: ast.AST, scope: Scope, depth: int = 0) -> Seen | None:
-        """What ``node`` is in ``scope``, or None when that cannot be told."""
+    def referent(self, node: ast.AST, scope: Scope, depth: int = 0) -> Referent | None:
+        """What ``node`` stands for in ``scope``, or None when that is not certain."""
         if depth > MAX_DEPTH or id(node) in self._busy:
             return None
         self._busy.add(id(node))
@@ -186,12 +186,12 @@ class Reader:
             if isinstance(node, ast.Attribute):
                 return self._attribute(node, scope, depth)
             if isinstance(node, ast.Call):
-                return self._result(self.seen(node.func, scope, depth + 1))
+                return self._result(self.referent(node.func, scope, depth + 1))
             return None
         finally:
             self._busy.discard(id(node))
 
-    def _name(self, name: str, scope: Scope, depth: int) -> Seen | None:
+    def _name(self, name: str, scope: Scope, depth: int) -> Referent | None:
         place: Scope | None = scope
         while place is not None and name not in place.names:
             place = place.parent
@@ -199,84 +199,83 @@ class Reader:
             return None
         found = [self._bound(name, value, place, depth) for value in place.names[name]]
         first = found[0]
-        same = all(one is not None and first is not None and one.symbol.dotted == first.symbol.dotted for one in found)
-        return first if same else None
+        return first if _all_the_same(found) else None
 
-    def _bound(self, name: str, value: ast.AST | None, scope: Scope, depth: int) -> Seen | None:
+    def _bound(self, name: str, value: ast.AST | None, scope: Scope, depth: int) -> Referent | None:
         if value is None:
             return None
         if isinstance(value, ast.arg):
             own = self.tree.lookup(self.module.name, scope.owner.name) if scope.owner else None
-            return Seen(own, instance=name == "self") if own is not None and own.kind == "class" else None
+            return Referent(own, instance=name == "self") if own is not None and own.kind == "class" else None
         if isinstance(value, (ast.Import, ast.ImportFrom)):
             return self._imported(name, value)
         if isinstance(value, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             symbol = self.tree.lookup(self.module.name, name) if scope is self.top else None
-            return Seen(symbol) if symbol is not None else None
-        return self.seen(value, scope, depth + 1)
+            return Referent(symbol) if symbol is not None else None
+        return self.referent(value, scope, depth + 1)
 
-    def _imported(self, name: str, node: ast.Import | ast.ImportFrom) -> Seen | None:
+    def _imported(self, name: str, node: ast.Import | ast.ImportFrom) -> Referent | None:
         for alias in node.names:
             if (alias.asname or alias.name.split(".")[0]) != name:
                 continue
             if isinstance(node, ast.Import):
                 target = alias.name if alias.asname else name
-                return Seen(Symbol("module", target, "", None)) if self.tree.exists(target) else None
+                return Referent(Symbol("module", target, "", None)) if self.tree.exists(target) else None
             symbol = self.tree.lookup(absolute_module(self.module.name, self.module.is_package, node), alias.name)
-            return Seen(symbol) if symbol is not None else None
+            return Referent(symbol) if symbol is not None else None
         return None
 
-    def _attribute(self, node: ast.Attribute, scope: Scope, depth: int) -> Seen | None:
-        holder = self.seen(node.value, scope, depth + 1)
+    def _attribute(self, node: ast.Attribute, scope: Scope, depth: int) -> Referent | None:
+        holder = self.referent(node.value, scope, depth + 1)
         if holder is None:
             return None
         if holder.symbol.kind == "module":
             symbol = self.tree.lookup(holder.symbol.module, node.attr)
-            return Seen(symbol) if symbol is not None else None
+            return Referent(symbol) if symbol is not None else None
         if holder.symbol.kind != "class":
             return None
         member = self.tree.resolve_member(holder.symbol, [node.attr])
         if member is None:
             return None
         if member.kind == "function":
-            if any(is_property(one) for one in member.candidates):
+            if any(is_property(definition) for definition in member.candidates):
                 return self._returned(member)
             static = isinstance(member.node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not any(
-                last_name(one) == "classmethod" for one in member.node.decorator_list
+                last_name(decorator) == "classmethod" for decorator in member.node.decorator_list
             )
-            return Seen(member, bound=holder.instance or not static)
+            return Referent(member, bound=holder.instance or not static)
         if member.kind == "value":
             return self._value_of(holder.symbol, member, node.attr, depth)
-        return Seen(member) if member.kind == "class" else None
+        return Referent(member) if member.kind == "class" else None
 
-    def _value_of(self, holder: Symbol, member: Symbol, name: str, depth: int) -> Seen | None:
+    def _value_of(self, holder: Symbol, member: Symbol, name: str, depth: int) -> Referent | None:
         if isinstance(member.node, ast.AnnAssign):
             return self._annotated(member.node.annotation, member.module)
         if holder.module != self.module.name:
             return None
         values = self._self_values.get((holder.qualname, name), [])
-        found = [self.seen(value, scope, depth + 1) for value, scope in values]
-        if not found or any(one is None or one.symbol.dotted != found[0].symbol.dotted for one in found if found[0]):
-            return None
-        return found[0]
+        found = [self.referent(value, scope, depth + 1) for value, scope in values]
+        return found[0] if found and _all_the_same(found) else None
 
-    def _result(self, called: Seen | None) -> Seen | None:
+    def _result(self, called: Referent | None) -> Referent | None:
         if called is None:
             return None
         if called.symbol.kind == "class" and not called.instance:
-            return Seen(called.symbol, instance=True)
+            return Referent(called.symbol, instance=True)
         return self._returned(called.symbol) if called.symbol.kind == "function" else None
 
-    def _returned(self, function: Symbol) -> Seen | None:
+    def _returned(self, function: Symbol) -> Referent | None:
         node = function.node
         # A coroutine, a generator or a context manager gives something else than it declares.
-        if not isinstance(node, ast.FunctionDef) or any("context" in last_name(one) for one in node.decorator_list):
+        if not isinstance(node, ast.FunctionDef):
+            return None
+        if any("context" in last_name(decorator) for decorator in node.decorator_list):
             return None
         if node.returns is not None:
             return self._annotated(node.returns, function.module)
         return None
 
-    def _annotated(self, annotation: ast.AST, module: str) -> Seen | None:
+    def _annotated(self, annotation: ast.AST, module: str) -> Referent | None:
         """An object of the class that an annotation names; None for unions and containers."""
         if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
             try:
@@ -287,7 +286,13 @@ class Reader:
         symbol = self.tree.resolve_in(module, names) if names else None
         if symbol is None or symbol.kind != "class":
             return None
-        return Seen(symbol, instance=True, exact=False)
+        return Referent(symbol, instance=True, exact=False)
+
+
+def _all_the_same(referents: list[Referent | None]) -> bool:
+    """Whether all expressions stand for the same symbol."""
+    symbols = {None if referent is None else referent.symbol.dotted for referent in referents}
+    return len(symbols) == 1 and None not in symbols
 
 
 def _other_targets(node: ast.AST) -> Iterator[ast.AST]:

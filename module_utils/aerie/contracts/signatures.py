@@ -38,18 +38,18 @@ class Signature(NamedTuple):
 
     def describe(self) -> str:
         """The parameters as a reader writes them: required ones bare, others with ``=…``; a long tail is counted."""
-        optional = [one for one in self.parameters if not one.required]
+        optional = [parameter for parameter in self.parameters if not parameter.required]
         if len(optional) > MAX_SHOWN:
-            needed = [one.name for one in self.parameters if one.required]
+            needed = [parameter.name for parameter in self.parameters if parameter.required]
             return "(" + ", ".join([*needed, f"{len(optional)} optional"]) + ")"
         parts: list[str] = []
         keyword_only = False
-        for one in self.parameters:
-            if one.kind == KEYWORD_ONLY and not keyword_only:
+        for parameter in self.parameters:
+            if parameter.kind == KEYWORD_ONLY and not keyword_only:
                 keyword_only = True
                 if not self.any_positional:
                     parts.append("*")
-            parts.append(one.name if one.required else one.name + "=…")
+            parts.append(parameter.name if parameter.required else parameter.name + "=…")
         if self.any_positional:
             parts.append("*args")
         if self.any_keyword:
@@ -60,7 +60,7 @@ class Signature(NamedTuple):
 class Binding(NamedTuple):
     """How a call meets a signature: the expression given for each parameter, and what does not fit."""
 
-    given: dict[str, ast.expr]
+    arguments: dict[str, ast.expr]
     problems: tuple[str, ...]
     open_ended: bool  # the call has *args or **kwargs that cannot be read
 
@@ -72,30 +72,30 @@ def of_function(node: FunctionDef, module: str, drop_first: bool) -> Signature:
     first_default = len(ordinary) - len(arguments.defaults)
     parameters = [
         Parameter(
-            one.arg,
+            argument.arg,
             POSITIONAL_ONLY if index < len(arguments.posonlyargs) else ORDINARY,
             index < first_default,
         )
-        for index, one in enumerate(ordinary)
+        for index, argument in enumerate(ordinary)
     ]
     if drop_first and parameters:
         parameters = parameters[1:]
     parameters += [
-        Parameter(one.arg, KEYWORD_ONLY, default is None)
-        for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults)
+        Parameter(argument.arg, KEYWORD_ONLY, default is None)
+        for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults)
     ]
     return Signature(tuple(parameters), arguments.vararg is not None, arguments.kwarg is not None, module, node.lineno)
 
 
 def takes_receiver(node: FunctionDef) -> bool:
     """False for a static method."""
-    return not any(last_name(one) == "staticmethod" for one in node.decorator_list)
+    return not any(last_name(decorator) == "staticmethod" for decorator in node.decorator_list)
 
 
 def is_property(node: ast.AST) -> bool:
     """True for a method that is read, not called."""
     return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and any(
-        last_name(one) in ("property", "cached_property") for one in node.decorator_list
+        last_name(decorator) in ("property", "cached_property") for decorator in node.decorator_list
     )
 
 
@@ -106,9 +106,9 @@ def signatures(tree: SourceTree, symbol: Symbol, bound: bool = False) -> list[Si
     """
     if symbol.kind == "function":
         return [
-            of_function(one, symbol.module, bound and takes_receiver(one))
-            for one in symbol.candidates
-            if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) and not is_property(one)
+            of_function(definition, symbol.module, bound and takes_receiver(definition))
+            for definition in symbol.candidates
+            if isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)) and not is_property(definition)
         ]
     if symbol.kind == "class":
         found = of_class(tree, symbol)
@@ -119,17 +119,17 @@ def signatures(tree: SourceTree, symbol: Symbol, bound: bool = False) -> list[Si
 def of_class(tree: SourceTree, symbol: Symbol) -> Signature | None:
     """What constructing a class takes, or None when a base that decides it is out of sight."""
     lineage, complete = tree.lineage(symbol)
-    if any(last_name(base) in ENUM_BASES for one in lineage for base in one.class_node.bases):
+    if any(last_name(base) in ENUM_BASES for ancestor in lineage for base in ancestor.class_node.bases):
         return None
-    for index, one in enumerate(lineage):
+    for index, ancestor in enumerate(lineage):
         if index and not complete:
             return None
-        own = _method(one.class_node, "__init__") or _method(one.class_node, "__new__")
+        own = _method(ancestor.class_node, "__init__") or _method(ancestor.class_node, "__new__")
         if own is not None:
-            return of_function(own, one.module, drop_first=True)
-        style = data_style(tree, one)
+            return of_function(own, ancestor.module, drop_first=True)
+        style = data_style(tree, ancestor)
         if style:
-            return _of_fields(tree, one, style)
+            return _of_fields(tree, ancestor, style)
     if not complete:
         return None
     return Signature((), False, False, symbol.module, symbol.class_node.lineno)
@@ -140,9 +140,9 @@ ENUM_BASES = ("Enum", "IntEnum", "IntFlag", "Flag", "StrEnum")
 
 def _method(node: ast.ClassDef, name: str) -> FunctionDef | None:
     found = [
-        one
-        for one in runtime_statements(node.body)
-        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) and one.name == name
+        statement
+        for statement in runtime_statements(node.body)
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name == name
     ]
     return found[-1] if found else None
 
@@ -156,7 +156,7 @@ def data_style(tree: SourceTree, symbol: Symbol) -> str:
         names = dotted_names(decorator.func if isinstance(decorator, ast.Call) else decorator)
         found = tree.resolve_in(symbol.module, names) if names else None
         if found is not None and any(
-            last_name(one) == "dataclass_transform" for one in getattr(found.node, "decorator_list", [])
+            last_name(outer) == "dataclass_transform" for outer in getattr(found.node, "decorator_list", [])
         ):
             return "dataclass"
     bases = [last_name(base) for base in node.bases]
@@ -174,14 +174,14 @@ def data_style(tree: SourceTree, symbol: Symbol) -> str:
 def _of_fields(tree: SourceTree, symbol: Symbol, style: str) -> Signature:
     lineage, complete = tree.lineage(symbol)
     fields: dict[str, Parameter] = {}
-    for one in reversed(lineage):
-        if data_style(tree, one):
-            for field in _fields(one.class_node, style):
+    for ancestor in reversed(lineage):
+        if data_style(tree, ancestor):
+            for field in _fields(ancestor.class_node, style):
                 # An overridden field keeps its first place, as in dataclasses.
                 fields[field.name] = field
-    ordered = [one for one in fields.values() if one.kind != KEYWORD_ONLY]
-    ordered += [one for one in fields.values() if one.kind == KEYWORD_ONLY]
-    # A pydantic model ignores keywords it does not know, unless told otherwise.
+    ordered = [field for field in fields.values() if field.kind != KEYWORD_ONLY]
+    ordered += [field for field in fields.values() if field.kind == KEYWORD_ONLY]
+    # A pydantic model ignores keywords it does not know, unless its configuration says otherwise.
     return Signature(tuple(ordered), False, style == "model" or not complete, symbol.module, symbol.class_node.lineno)
 
 
@@ -206,7 +206,7 @@ def _keyword_only(node: ast.ClassDef) -> bool:
     for decorator in node.decorator_list:
         if isinstance(decorator, ast.Call):
             keywords += decorator.keywords
-    return any(one.arg == "kw_only" and _is_literal(one.value, True) for one in keywords)
+    return any(keyword.arg == "kw_only" and _is_literal(keyword.value, True) for keyword in keywords)
 
 
 def _annotation_name(annotation: ast.expr) -> str:
@@ -221,14 +221,14 @@ def _default(value: ast.expr | None) -> tuple[bool, bool, bool]:
         return True, True, False
     if not (isinstance(value, ast.Call) and last_name(value) in FIELD_FUNCTIONS):
         return False, True, False
-    given = {one.arg: one.value for one in value.keywords}
-    if _is_literal(given.get("init"), False):
+    options = {keyword.arg: keyword.value for keyword in value.keywords}
+    if _is_literal(options.get("init"), False):
         return False, False, False
-    first = value.args[0] if value.args else given.get("default")
+    first = value.args[0] if value.args else options.get("default")
     required = first is None or _is_literal(first, Ellipsis)
-    if "default_factory" in given or None in given:
+    if "default_factory" in options or None in options:
         required = False
-    return required, True, _is_literal(given.get("kw_only"), True)
+    return required, True, _is_literal(options.get("kw_only"), True)
 
 
 def _is_literal(node: ast.expr | None, value: object) -> bool:
@@ -238,29 +238,30 @@ def _is_literal(node: ast.expr | None, value: object) -> bool:
 def bind(signature: Signature, call: ast.Call) -> Binding:
     """Match the arguments of a call with a signature, as the interpreter would."""
     problems: list[str] = []
-    given: dict[str, ast.expr] = {}
-    starred = any(isinstance(one, ast.Starred) for one in call.args)
-    plain = [one for one in call.args if not isinstance(one, ast.Starred)]
-    places = [one for one in signature.parameters if one.kind != KEYWORD_ONLY]
+    arguments: dict[str, ast.expr] = {}
+    starred = any(isinstance(argument, ast.Starred) for argument in call.args)
+    plain = [argument for argument in call.args if not isinstance(argument, ast.Starred)]
+    places = [parameter for parameter in signature.parameters if parameter.kind != KEYWORD_ONLY]
     if len(plain) > len(places) and not signature.any_positional:
         problems.append(
             f"takes at most {len(places)} positional argument{'' if len(places) == 1 else 's'}, {len(plain)} are given"
         )
     for place, value in zip(places, plain):
-        given[place.name] = value
-    named = {one.name for one in signature.parameters if one.kind != POSITIONAL_ONLY}
+        arguments[place.name] = value
+    named = {parameter.name for parameter in signature.parameters if parameter.kind != POSITIONAL_ONLY}
     for keyword in call.keywords:
         if keyword.arg is None:
             continue
         if keyword.arg not in named and not signature.any_keyword:
             problems.append(f"has no parameter {keyword.arg}")
             continue
-        if keyword.arg in given:
+        if keyword.arg in arguments:
             problems.append(f"gets {keyword.arg} twice")
-        given[keyword.arg] = keyword.value
-    open_ended = starred or any(one.arg is None for one in call.keywords)
+        arguments[keyword.arg] = keyword.value
+    open_ended = starred or any(keyword.arg is None for keyword in call.keywords)
     if not open_ended:
-        missing = [one.name for one in signature.parameters if one.required and one.name not in given]
+        required = [parameter.name for parameter in signature.parameters if parameter.required]
+        missing = [name for name in required if name not in arguments]
         if missing:
             problems.append("needs {}, which the call does not give".format(", ".join(missing)))
-    return Binding(given, tuple(problems), open_ended)
+    return Binding(arguments, tuple(problems), open_ended)

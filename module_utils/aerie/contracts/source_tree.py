@@ -1,6 +1,6 @@
 """Find names in installed Python source by reading it, never by importing it.
 
-A ``SourceTree`` stands on a ``site-packages`` folder. It parses only the modules that are asked for, follows
+A ``SourceTree`` stands on a ``site-packages`` folder. It parses only the modules that it needs, follows
 re-exports (``from x import y``, ``X = Y``, PEP 562 tables of ``"name": "module:attribute"``) to the definition, and
 keeps what it has parsed.
 """
@@ -178,7 +178,7 @@ class SourceTree:
                 found = members[names[0]]
                 qualname = base.qualname + "." + names[0]
                 if isinstance(found[0], (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                    defined = [one for one in found if isinstance(one, type(found[0]))]
+                    defined = [definition for definition in found if isinstance(definition, type(found[0]))]
                     symbol = definition_symbol(base.module, qualname, defined)
                 else:
                     symbol = Symbol("value", base.module, qualname, found[0])
@@ -206,7 +206,7 @@ class SourceTree:
         queue = [owner]
         while queue:
             current = queue.pop(0)
-            if any(one.dotted == current.dotted for one in order):
+            if any(known.dotted == current.dotted for known in order):
                 continue
             order.append(current)
             ahead: list[Symbol] = []
@@ -249,6 +249,6 @@ HARMLESS_BASES = frozenset(
 
 def definition_symbol(module: str, qualname: str, found: list[Definition]) -> Symbol:
     """The symbol of a definition that may be written more than once (overloads, branches)."""
-    real = [one for one in found if not is_overload(one)] or found
+    real = [definition for definition in found if not is_overload(definition)] or found
     kind = "class" if isinstance(real[-1], ast.ClassDef) else "function"
     return Symbol(kind, module, qualname, real[-1], tuple(real))

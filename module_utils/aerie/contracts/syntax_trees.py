@@ -1,4 +1,4 @@
-"""Small readings of Python syntax trees: names, assignments, class members, statements that run."""
+"""Reading Python syntax trees: names, assignments, class members, statements that run."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ def class_members(node: ast.ClassDef) -> dict[str, list[ast.AST]]:
         for target, _ in assignments(statement):
             if isinstance(target, ast.Name):
                 members.setdefault(target.id, []).append(statement)
-    for method in [one for one in node.body if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))]:
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    for method in [statement for statement in node.body if isinstance(statement, functions)]:
         for inner in ast.walk(method):
             if isinstance(inner, (ast.Assign, ast.AnnAssign)):
                 for target, _ in assignments(inner):

@@ -136,19 +136,19 @@ def _keep_inode(path: Path, kept: Path) -> None:
 def _replace_all(staged: list[_Staged]) -> None:
     made: list[Path] = []
     try:
-        for one in staged:
+        for replacement in staged:
             # Before the replacement, so that no crash leaves new source beside old unchecked bytecode.
-            bytecode.drop(one.change.file)
-            if one.change.content is None:
-                one.change.file.unlink()
+            bytecode.drop(replacement.change.file)
+            if replacement.change.content is None:
+                replacement.change.file.unlink()
             else:
-                _make_parents(one.change.file.parent, made)
-                one.new.replace(one.change.file)
-            one.replaced = True
-        for one in staged:
+                _make_parents(replacement.change.file.parent, made)
+                replacement.new.replace(replacement.change.file)
+            replacement.replaced = True
+        for replacement in staged:
             # Somebody may have imported the old file in between.
-            bytecode.drop(one.change.file)
-        for folder in {one.change.file.parent for one in staged}:
+            bytecode.drop(replacement.change.file)
+        for folder in {replacement.change.file.parent for replacement in staged}:
             sync_folder(folder)
     except BaseException as error:
         _put_all_back(staged, made, error)
@@ -157,11 +157,11 @@ def _replace_all(staged: list[_Staged]) -> None:
 
 def _put_all_back(staged: list[_Staged], made: list[Path], error: BaseException) -> None:
     try:
-        for one in reversed(staged):
-            if one.replaced and one.old is None:
-                one.change.file.unlink()
-            elif one.replaced and one.old is not None:
-                one.old.replace(one.change.file)
+        for replacement in reversed(staged):
+            if replacement.replaced and replacement.old is None:
+                replacement.change.file.unlink()
+            elif replacement.replaced and replacement.old is not None:
+                replacement.old.replace(replacement.change.file)
         for folder in reversed(made):
             folder.rmdir()
     except OSError as second:
@@ -173,9 +173,9 @@ def _make_parents(folder: Path, made: list[Path]) -> None:
     while not folder.exists():
         missing.append(folder)
         folder = folder.parent
-    for one in reversed(missing):
-        one.mkdir()
-        made.append(one)
+    for parent in reversed(missing):
+        parent.mkdir()
+        made.append(parent)
 
 
 def remove_empty_parents(site_packages: Path, path: str) -> None:

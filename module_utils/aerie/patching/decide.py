@@ -146,8 +146,8 @@ def _record_refusals(observation: Observation, goal: Goal) -> list[Check]:
     version = observation.distribution.version
     refused = []
     if not goal.rollback:
-        others = [series for series in observation.series if series.version != version]
-        refused += [refusals.other_version(series, version) for series in others]
+        unfit = [series for series in observation.series if series.version != version]
+        refused += [refusals.other_version(series, version) for series in unfit]
     recorded, declared = observation.record.digests, observation.declared
     for path in (file.path for file in observation.files):
         if path in declared.modules and path in recorded:

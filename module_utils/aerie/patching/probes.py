@@ -1,4 +1,4 @@
-"""Look for what the patches promise, in the files and by importing, outside any decision about digests."""
+"""Probes: look for the lines and the importable names that each patch promises. Digests play no part here."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ for name in json.load(sys.stdin):
 _REMEDY = "see stderr for the trace; playbooks/rollback.yml restores the pristine files"
 
 
-def collect(series: Iterable[Series]) -> dict[str, list[dict[str, Any]]]:
+def collect(all_series: Iterable[Series]) -> dict[str, list[dict[str, Any]]]:
     """The grep and import probes of a series as plain data, each with the patch that it belongs to."""
     probes: dict[str, list[dict[str, Any]]] = {"grep": [], "imports": []}
-    for one in series:
-        for patch in one.patches:
-            owner = {"patch": patch.id, "distribution": one.distribution}
+    for series in all_series:
+        for patch in series.patches:
+            owner = {"patch": patch.id, "distribution": series.distribution}
             for grep in patch.greps:
                 probes["grep"].append({**owner, "file": grep.file, "pattern": grep.pattern, "absent": grep.absent})
             probes["imports"] += [{**owner, "name": name} for name in patch.imports]
@@ -110,11 +110,11 @@ def check_imports(root: Path, probes: list[dict[str, Any]], checks: Checks, time
         checks.add("imports", "fail", f"{python}: {error}", "an interpreter that runs", "provision the environment")
         return str(error)
     answers = [json.loads(line) for line in out.splitlines()]
-    told = {answer["name"]: answer for answer in answers if "name" in answer}
+    answered = {answer["name"]: answer for answer in answers if "name" in answer}
     started = [answer["start"] for answer in answers if "start" in answer]
     for name, patches in owners.items():
         label = f"import {name} ({', '.join(patches)})"
-        answer = told.get(name)
+        answer = answered.get(name)
         if answer is not None:
             found = answer["error"] or "imported"
             ok = not answer["error"]
@@ -123,7 +123,7 @@ def check_imports(root: Path, probes: list[dict[str, Any]], checks: Checks, time
             during = started[-1] if started else "the start of the interpreter"
             checks.add(label, "fail", f"the interpreter {code}, during {during}", "imported", _REMEDY)
     if owners:
-        checks.add("imports", "n/a", f"{len(told)} names", f"{len(owners)} names", seconds=time.monotonic() - began)
+        checks.add("imports", "n/a", f"{len(answered)} names", f"{len(owners)} names", seconds=time.monotonic() - began)
     return err
 
 

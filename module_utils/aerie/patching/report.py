@@ -123,12 +123,12 @@ def _missing_check(request: Request, missing: Missing) -> Check:
     return Check(name, "fail", found, "the distribution to patch", remedy)
 
 
-def _foretold(series: Sequence[Series]) -> list[PatchState]:
+def _foretold(all_series: Sequence[Series]) -> list[PatchState]:
     """The patches of series whose distribution will be installed before they are applied."""
     return [
-        PatchState(one.name, patch, WOULD_APPLY, f"{one.distribution} is not installed yet")
-        for one in series
-        for patch in one.patches
+        PatchState(series.name, patch, WOULD_APPLY, f"{series.distribution} is not installed yet")
+        for series in all_series
+        for patch in series.patches
     ]
 
 

@@ -60,7 +60,7 @@ class SeriesPatch:
     @property
     def paths(self) -> list[str]:
         """The files that the patch edits."""
-        return [one.path for one in self.parsed.files]
+        return [edit.path for edit in self.parsed.files]
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ansible.module_utils.aerie.contracts.automatic import FileReading, Finding, automatic
+from ansible.module_utils.aerie.contracts.automatic import FileReading, automatic
 from ansible.module_utils.aerie.contracts.parsed_module import SourceError
 from ansible.module_utils.aerie.contracts.source_tree import SourceTree
+from ansible.module_utils.aerie.shared.checks import Check
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,7 +124,7 @@ def site(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def check(site: Path, source: str) -> list[Finding]:
+def check(site: Path, source: str) -> list[Check]:
     (site / "ours").mkdir(exist_ok=True)
     (site / "ours/__init__.py").write_text("")
     (site / "ours/code.py").write_text(textwrap.dedent(source))
@@ -131,7 +132,7 @@ def check(site: Path, source: str) -> list[Finding]:
 
 
 def failures(site: Path, source: str) -> list[str]:
-    return [one.found for one in check(site, source) if not one.ok]
+    return [finding.found for finding in check(site, source) if finding.status == "fail"]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +225,7 @@ def test_what_fits_or_cannot_be_told_is_not_refused(site: Path, source: str) -> 
 
 def test_a_finding_gives_file_line_call_and_what_the_engine_has(site: Path) -> None:
     source = "from vllm.engine import Runner\n\nRunner(1).rpc(\n    'x', reply=0)"
-    (bad,) = [one for one in check(site, source) if not one.ok]
+    (bad,) = [finding for finding in check(site, source) if finding.status == "fail"]
     assert (bad.file, bad.line) == ("ours/code.py", 3)
     assert bad.name == "call of vllm.engine.Runner.rpc"
     assert bad.found == "rpc(…, reply=…): Runner.rpc has no parameter reply"
@@ -233,7 +234,7 @@ def test_a_finding_gives_file_line_call_and_what_the_engine_has(site: Path) -> N
 
 
 def test_good_calls_are_counted_as_checks(site: Path) -> None:
-    names = [one.name for one in check(site, "from vllm.engine import make\nmake(1, c=2)")]
+    names = [finding.name for finding in check(site, "from vllm.engine import make\nmake(1, c=2)")]
     assert names == ["vllm.engine has make", "call of vllm.engine.make"]
 
 

@@ -71,14 +71,18 @@ def test_the_test_files_are_read(evaluator: Evaluator) -> None:
         {"defines": "vllm.engine.Child.failed"},
         {"defines": "vllm.engine.Child.collective_rpc", "parameters": ["method", "args"], "returns": r"\| None"},
         {"source": "vllm.engine", "pattern": "class Child", "says": "there is a child"},
-        {"source": "vllm.engine.Executor.collective_rpc", "pattern": r"single result if\s+unique", "says": "one reply"},
+        {
+            "source": "vllm.engine.Executor.collective_rpc",
+            "pattern": r"single result if\s+unique",
+            "says": "one reply",
+        },
         {"source": "vllm.engine.Child", "pattern": "single result", "says": "not here", "absent": True},
     ],
 )
 def test_contracts_that_hold(evaluator: Evaluator, contract: dict[str, Any]) -> None:
     findings = evaluator.evaluate(contract, "0001-x")
     assert findings
-    assert [one for one in findings if not one.ok] == []
+    assert [finding for finding in findings if finding.status == "fail"] == []
 
 
 @pytest.mark.parametrize(
@@ -103,7 +107,7 @@ def test_contracts_that_hold(evaluator: Evaluator, contract: dict[str, Any]) -> 
     ],
 )
 def test_contracts_that_break_say_where(evaluator: Evaluator, contract: dict[str, Any], line: int, found: str) -> None:
-    (bad,) = [one for one in evaluator.evaluate(contract, "0001-x") if not one.ok]
+    (bad,) = [finding for finding in evaluator.evaluate(contract, "0001-x") if finding.status == "fail"]
     assert bad.line == line
     assert found in bad.found
     assert bad.name.startswith("0001-x: ")
@@ -113,7 +117,7 @@ def test_contracts_that_break_say_where(evaluator: Evaluator, contract: dict[str
 def test_each_call_site_is_checked(evaluator: Evaluator) -> None:
     contract = {"call": "vllm.engine.Executor.collective_rpc", "in": "ours/g.py", "passes": {"unique_reply_rank": 0}}
     findings = evaluator.evaluate(contract, "p")
-    assert [(one.ok, one.line) for one in findings] == [(True, 12), (False, 13)]
+    assert [(finding.status, finding.line) for finding in findings] == [("pass", 12), ("fail", 13)]
     assert "16" in findings[1].found, "a module constant is read as its value"
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ansible.module_utils.aerie.contracts.automatic import FileReading, Finding, automatic
+from ansible.module_utils.aerie.contracts.automatic import FileReading, automatic
 from ansible.module_utils.aerie.contracts.source_tree import SourceTree
 from ansible.module_utils.aerie.distributions.installed import site_packages_of
+from ansible.module_utils.aerie.shared.checks import Check
 
 GENERATOR = "speculators/data_generation/vllm_hidden_states_generator.py"
 
@@ -24,8 +25,10 @@ def tree() -> SourceTree:
     return SourceTree(site_packages_of(Path(path))[0])
 
 
-def failures(tree: SourceTree, file: str) -> list[Finding]:
-    return [one for one in automatic(FileReading(tree, file), ("vllm", "speculators")) if not one.ok]
+def failures(tree: SourceTree, file: str) -> list[Check]:
+    return [
+        finding for finding in automatic(FileReading(tree, file), ("vllm", "speculators")) if finding.status == "fail"
+    ]
 
 
 def unpatched(tree: SourceTree) -> bool:
@@ -35,7 +38,7 @@ def unpatched(tree: SourceTree) -> bool:
 def test_facts_1_2_and_3_are_named_without_a_declared_contract(tree: SourceTree) -> None:
     if not unpatched(tree):
         pytest.skip("this environment is patched")
-    found = {one.line: one for one in failures(tree, GENERATOR)}
+    found = {finding.line: finding for finding in failures(tree, GENERATOR)}
     assert sorted(found) == [136, 148, 194]
     assert "has no parameter kv_cache_specs" in found[136].found
     assert "available_memory) as in vllm/v1/core/kv_cache_utils.py:" in found[136].wanted
