@@ -92,7 +92,7 @@ def test_the_seed_is_in_the_report(everywhere: dict[str, Any], seed: int) -> Non
             {"architectures": ["llama", "mamba"]},
             "truth: unknown architectures: mamba; wanted some of llama, qwen3",
         ),
-        ({"architectures": []}, "truth: no architecture is named"),
+        ({"architectures": []}, "truth: neither a model nor an architecture is named"),
         ({"architectures": ["llama"], "cases": ["every"]}, "truth: unknown cases: every; wanted some of one, mixed"),
         ({"architectures": ["llama"], "caches": ["huge"]}, "truth: unknown caches: huge; wanted some of ample, small"),
     ],
