@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from pathlib import PurePosixPath
 from typing import Any
 
 from aerie_host.folder.sample_format import SAFETENSORS, TAKEN_BY_TRAINING
@@ -72,10 +71,11 @@ class SampleRecord:
         if not isinstance(values, dict):
             raise FieldError(f"is {values!r:.80}, wanted an object")
         record = cls(**{name: read_field(values, name, kind) for name, kind in _TYPES.items()})
-        path = PurePosixPath(record.file)
-        if path.is_absolute() or ".." in path.parts or not path.name:
+        parts = record.file.split("/")
+        # An absolute path begins with an empty part.
+        if not parts[0] or ".." in parts or parts[-1] in ("", "."):
             raise FieldError(f"names {record.file!r}, a file outside the folder")
-        if not path.name.endswith((TAKEN_BY_TRAINING, f".{SAFETENSORS}")):
+        if not parts[-1].endswith((TAKEN_BY_TRAINING, f".{SAFETENSORS}")):
             raise FieldError(f"names {record.file!r}, which training does not read")
         return record
 
