@@ -157,7 +157,9 @@ class LayerCapture:
             worker.model_runner.prepare_inputs_event = torch.Event()
         # Every rank takes part: the layers that are tried talk to each other.
         with HandoverProbe(language_model_of(worker.model_runner.model), layers, set(layer_ids)) as probe:
-            worker.model_runner._dummy_run(TRIAL_TOKENS)  # noqa: SLF001 - how vLLM itself warms up
+            # No step may be larger than what the engine has memory for.
+            tokens = min(TRIAL_TOKENS, config.scheduler_config.max_num_batched_tokens)
+            worker.model_runner._dummy_run(tokens)  # noqa: SLF001 - how vLLM itself warms up
         self._handover = probe.found
         if get_tp_group().rank_in_group != 0:
             return
