@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read stack, lock and series on the controller and hand their content to the module of the same name."""
+"""Read stack, lock and series on the controller and pass their content to the module of the same name."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def parts_of(paths: object) -> list[str]:
 
 
 def read_lock(paths: object) -> list[list[str]]:
-    """The pins of a lock as plain lists: the hashes, nine tenths of the file, stay here. Raises a ``Refusal``."""
+    """The pins of a lock as plain lists, without the hashes (nine tenths of the file). Raises a ``Refusal``."""
     return [list(pin) for pin in parse(joined(parts_of(paths)))]
 
 
 def read_series(directories: object) -> list[dict[str, Any]]:
-    """The series, read and judged as `package_patches` does. Raises ``SeriesRefusal``."""
+    """The series, read and validated as `package_patches` does. Raises ``SeriesRefusal``."""
     plugin = action_loader.get("package_patches", class_only=True)
     series: list[dict[str, Any]] = sys.modules[plugin.__module__].read_all(directories or [])
     return series
@@ -62,7 +62,7 @@ class ActionModule(ActionBase):
             return result
         module_result = self._execute_module(module_name="env_audit", module_args=arguments, task_vars=task_vars)
         for bulky in ("series", "pins"):
-            # The content of lock and series is no information for a reader of the log.
+            # The content of lock and series would only fill the log.
             module_result.get("invocation", {}).get("module_args", {}).pop(bulky, None)
         result.update(module_result)
         return result

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read the series on the controller, judge them there, and hand their content to the module of the same name."""
+"""Read and validate the series on the controller, and pass their content to the module of the same name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def parse_yaml(text: str) -> object:
 
 
 def read_all(directories: object) -> list[dict[str, Any]]:
-    """The content of every series directory, judged by the schema. Raises ``SeriesRefusal``."""
+    """The content of every series directory, validated. Raises ``SeriesRefusal``."""
     if not isinstance(directories, list):
         raise SeriesRefusal(f"series_dirs: a list of absolute paths is wanted, found {directories!r}")
     series = []
@@ -45,7 +45,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Read and judge the series, then run the module with them."""
+        """Read and validate the series, then run the module with them."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         arguments = dict(self._task.args)
         try:
@@ -55,7 +55,7 @@ class ActionModule(ActionBase):
             result.update(failed=True, changed=False, msg=str(refusal), aerie=aerie)
             return result
         module_result = self._execute_module(module_name="package_patches", module_args=arguments, task_vars=task_vars)
-        # The content of the series is no information for a reader of the log.
+        # The content of the series would only fill the log.
         module_result.get("invocation", {}).get("module_args", {}).pop("series", None)
         result.update(module_result)
         return result

@@ -78,7 +78,7 @@ def main() -> None:
     if module.check_mode and (parameters["pending"] or not there):
         text = f"no environment at {environment} yet: it cannot be verified before it is provisioned"
         if there:
-            text = f"a run would change {environment} first: it cannot be verified before it is as it shall be"
+            text = f"a run would change {environment} first, and verify it after that"
         check = {"name": "environment", "status": "n/a", "found": text, "wanted": "an environment", "remedy": ""}
         module.exit_json(changed=False, msg=text, aerie={"section": "audit", "checks": [check], "data": {}})
     stack = parameters["stack"]

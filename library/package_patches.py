@@ -8,10 +8,10 @@ module: package_patches
 short_description: Keep a series of patches on installed Python distributions
 description:
   - Compares each file that the series touch with three digests, the pristine one of the wheel's C(RECORD), the one that
-    the series makes of it, and those that earlier runs wrote; and converges. It never trusts a marker or a version.
-  - All files of all series change together or none does. New files are made beside and renamed into place, so hard and
-    symbolic links into a cache of uv are replaced and never written through.
-  - Hunks are applied at their exact line with all context equal. What would fit elsewhere is a conflict.
+    the series makes of it, and those that earlier runs wrote; and converges. Markers and versions play no part.
+  - All files of all series change together or none does. New files are staged and then renamed into place, so that
+    hard and symbolic links into uv's cache are replaced and never written through.
+  - A hunk applies at its exact line with all context equal. A hunk that would fit elsewhere is a conflict.
   - The modules that a series adds are entered in C(RECORD), so that uninstalling removes them. The pristine digests of
     patched files stay there, because they say what the wheel delivered.
 options:

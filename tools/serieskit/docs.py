@@ -53,13 +53,13 @@ def _fault_entry(patch: SeriesPatch) -> str:
 
 
 def fare(series: Series, release: Release) -> list[fold.Outcome]:
-    """How each patch would fare with another release, in order, each on what those before it made."""
+    """The outcome of each patch on another release, in order, each applied after those before it."""
     paths = sorted({path for patch in series.patches for path in patch.paths} | set(series.files))
     return fold.fold(series.patches, release.pristine(paths))[1]
 
 
 def verdict(outcome: fold.Outcome) -> str:
-    """One word or two: a patch whose lines are there at other numbers only wants a refresh."""
+    """The outcome in a word or two. A patch whose lines only moved needs a refresh."""
     moved = outcome.state == fold.CONFLICTS and "refresh the series" in outcome.note
     return "moved" if moved else SYMBOLS[outcome.state]
 

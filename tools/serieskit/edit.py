@@ -1,4 +1,4 @@
-"""Making patches: from an edited file in an environment, and anew after the lines around them moved."""
+"""Make a patch of an edited file in an environment, and renumber patches after lines moved."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def unified(path: str, before: bytes, after: bytes) -> str:
 
 
 def edited_files(root: Path, series: Series, release: Release, only: list[str]) -> dict[str, tuple[bytes, bytes]]:
-    """Of every file edited in the environment: the bytes that it should have, and those that it has."""
+    """For every file edited in the environment, the bytes that it should have and those that it has."""
     installed = dist.find(root, series.distribution)
     if installed is None:
         raise CannotRunError(f"{series.distribution} is not installed in {root}")
@@ -73,9 +73,7 @@ def edited_files(root: Path, series: Series, release: Release, only: list[str]) 
             continue
         target = wanted.get(path) or release.read(path)
         if dist.sha256(current) == digest and target != current:
-            raise CannotRunError(
-                f"{path} in {root} is as its wheel delivered it, without the series: run playbooks/patch.yml first"
-            )
+            raise CannotRunError(f"{path} in {root} is not patched: run playbooks/patch.yml first")
         if target is not None and target != current:
             found[path] = (target, current)
     missing = [path for path in only if path not in found]
@@ -85,7 +83,7 @@ def edited_files(root: Path, series: Series, release: Release, only: list[str]) 
 
 
 def probe_line(before: bytes, after: bytes) -> tuple[str, bool]:
-    """A pattern that tells the edit: a line that only the new text has, else one that only the old one has."""
+    """A pattern that identifies the edit, and whether it must be absent: a line of one of the two texts only."""
     old, new = (text.decode("utf-8").splitlines() for text in (before, after))
     for lines, other_lines, absent in ((new, old, False), (old, new, True)):
         for line in lines:
@@ -163,7 +161,7 @@ def relocate(content: bytes, edit: diff.FileDiff) -> tuple[bytes, list[int]]:
 
 
 def renumbered(text: str, parsed: diff.Patch, places: list[int]) -> str:
-    """A patch file whose hunks begin at ``places``, counted from 0; nothing else of it changes."""
+    """The text of a patch with its hunks at ``places``, counted from 0, and nothing else changed."""
     hunks = [hunk for edit in parsed.files for hunk in edit.hunks]
     shifts: list[int] = []
     for edit in parsed.files:

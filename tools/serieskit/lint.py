@@ -1,4 +1,4 @@
-"""Judges a series: its schema, its headers, its probes, and how it fits the release that it names."""
+"""Lint a series: its schema, its headers, its probes, and its fit to the release that it names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def lint_schema(directory: Path) -> list[str]:
-    """The faults for which the series cannot even be read."""
+    """The faults that keep the series from being read."""
     try:
         read_series(directory)
     except SeriesRefusal as refusal:
@@ -30,7 +30,7 @@ def lint_schema(directory: Path) -> list[str]:
 
 
 def lint(directory: Path, release: Release | None) -> list[str]:
-    """Every fault of the series in ``directory``; without a release what needs its files is left out."""
+    """Every fault of the series in ``directory``. Without a release, checks that need its files are left out."""
     faults = lint_schema(directory)
     if faults:
         return faults
@@ -112,7 +112,7 @@ def _digests(series: Series, release: Release) -> list[str]:
 
 
 def _folds(series: Series, release: Release) -> list[str]:
-    """Every prefix of the series applies and compiles, and every probe tells its patch from its absence."""
+    """Every prefix of the series applies and compiles, and every probe holds with its patch and fails without it."""
     faults: list[str] = []
     now: dict[str, bytes | None] = release.pristine(list(series.files))
     modules = {module.target: module.content for module in series.modules}
@@ -168,7 +168,7 @@ def lint_stack(path: Path, stack: dict[str, Any], series: dict[str, Series]) -> 
         mended |= {str(number) for patch in series[name].patches for number in patch.faults}
     listed = {str(number) for number in stack.get("faults") or []}
     faults += [f"{path.name}: no patch mends fault {number}" for number in sorted(listed - mended)]
-    # The audit would not miss its patch.
+    # The audit would not notice that its patch is gone.
     return faults + [
         f"{path.name}: fault {number}, which its series mends, is not listed" for number in sorted(mended - listed)
     ]

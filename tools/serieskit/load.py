@@ -1,4 +1,4 @@
-"""Series directories, and released distributions to judge them by."""
+"""Read series directories, and the released distributions that they are compared with."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class CannotRunError(Exception):
-    """The question cannot be answered: no such series, no such release, no network."""
+    """The command could not run: no such series, no such release, no network."""
 
 
-# Whatever says that a question cannot be answered.
+# The errors that mean: could not run.
 REFUSALS = (CannotRunError, Refusal, DiffError, OSError)
 
 
@@ -91,7 +91,7 @@ def _uv() -> str:
 
 @contextmanager
 def release(distribution: str, wanted: str) -> Iterator[Release]:
-    """A release, given a wheel file or a version; a version is unpacked into a directory that goes again.
+    """A release by its wheel file or its version; a version is unpacked into a temporary folder.
 
     Nothing is installed into any environment, and no code of the release runs. Raises ``CannotRunError``.
     """

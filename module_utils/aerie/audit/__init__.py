@@ -1,1 +1,1 @@
-"""Rung 1 of the verification ladder: what can be told about an environment without importing it."""
+"""Rung 1 of the verification ladder: what files say about an environment, without importing it."""

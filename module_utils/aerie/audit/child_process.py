@@ -1,4 +1,4 @@
-"""Run one step of the audit in a child process, so that it costs no time where there is a second core."""
+"""Run one step of the audit in a child process, so that a second core does it at the same time."""
 
 from __future__ import annotations
 

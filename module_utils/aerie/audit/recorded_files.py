@@ -1,4 +1,4 @@
-"""Files on disk against what RECORD says the wheel delivered."""
+"""Compare files on disk with RECORD, the list of files that the wheel delivered."""
 
 from __future__ import annotations
 

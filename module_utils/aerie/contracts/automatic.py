@@ -21,7 +21,7 @@ REMEDY = (
 
 
 class CallSite(NamedTuple):
-    """A call of something outside the file, with how it meets the nearest signature of it."""
+    """A call of something outside the file, matched with the signature that fits it best."""
 
     symbol: Symbol
     call: ast.Call
@@ -222,7 +222,7 @@ def _close(names: Sequence[str], name: str) -> str:
 
 
 def _named_in_strings(reading: FileReading, providers: Sequence[str]) -> list[Check]:
-    """Classes that are handed over as text (``worker_extension_cls``) must exist as well."""
+    """Classes that are passed by name, as text (``worker_extension_cls``), must exist too."""
     packages = "|".join(re.escape(provider) for provider in providers)
     pattern = re.compile(rf"(?:{packages})(?:\.[A-Za-z_]\w*){{2,}}")
     findings = []

@@ -1,6 +1,6 @@
 """What the names in one Python file stand for: imports, classes of other modules, and instances made of them.
 
-An answer is given only where the source leaves no doubt; everything else is None and is not judged.
+The answer is None wherever the source leaves a doubt; what is None is not checked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Referent(NamedTuple):
 
     symbol: Symbol
     instance: bool = False
-    bound: bool = False  # a method taken from an object or class: its receiver is already given
+    bound: bool = False  # a method taken from an object or class: its receiver is bound already
     exact: bool = True  # False: declared as this class, may be one of its subclasses
 
 

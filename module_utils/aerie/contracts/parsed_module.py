@@ -1,4 +1,4 @@
-"""One Python module as its source says it is at run time: definitions, re-exports, values."""
+"""One Python module, parsed: the definitions, re-exports and values that it has at run time."""
 
 from __future__ import annotations
 

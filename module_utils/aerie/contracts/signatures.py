@@ -100,7 +100,7 @@ def is_property(node: ast.AST) -> bool:
 
 
 def signatures(tree: SourceTree, symbol: Symbol, bound: bool = False) -> list[Signature]:
-    """Every form in which ``symbol`` may be called (one per definition); empty when it cannot be known.
+    """Every form in which ``symbol`` may be called (one per definition); empty when the source does not say.
 
     ``bound`` says that a method is called on an instance or a class, so that its receiver is not among the arguments.
     """
@@ -117,7 +117,7 @@ def signatures(tree: SourceTree, symbol: Symbol, bound: bool = False) -> list[Si
 
 
 def of_class(tree: SourceTree, symbol: Symbol) -> Signature | None:
-    """What constructing a class takes, or None when a base that decides it is out of sight."""
+    """What constructing a class takes, or None when the source of a base that decides it is not here."""
     lineage, complete = tree.lineage(symbol)
     if any(last_name(base) in ENUM_BASES for ancestor in lineage for base in ancestor.class_node.bases):
         return None

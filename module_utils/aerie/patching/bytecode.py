@@ -60,7 +60,7 @@ def drop(source: Path) -> None:
     """Remove every compiled copy of ``source``, and ``__pycache__`` when that empties it."""
     cache = source.parent / "__pycache__"
     if cache.is_symlink():
-        cache.unlink()  # what it leads to belongs to others
+        cache.unlink()  # the folder behind it is not ours
     for copy in compiled_copies(source):
         copy.unlink(missing_ok=True)
     if cache.is_dir() and not any(cache.iterdir()):

@@ -70,7 +70,7 @@ def _stage_places(root: Path, changes: Sequence[Change]) -> dict[Path, Path]:
 
 
 def clear_stages(root: Path, sites: set[Path]) -> None:
-    """Remove what a killed run left staged. Call with the lock held."""
+    """Remove what a killed run left staged. Call with the hold taken."""
     for place in [written.folder_of(root), *sites]:
         if (place / _STAGE).is_dir():
             shutil.rmtree(place / _STAGE)
@@ -129,7 +129,7 @@ def _take_over(new: Path, old: Path) -> None:
 def _keep_inode(path: Path, kept: Path) -> None:
     try:
         os.link(path, kept, follow_symlinks=False)
-    except OSError:  # no hard links here, or not allowed on files of others
+    except OSError:  # no hard links here, or not allowed on files of other users
         shutil.copy2(path, kept, follow_symlinks=False)
 
 
@@ -179,9 +179,9 @@ def _make_parents(folder: Path, made: list[Path]) -> None:
 
 
 def remove_empty_parents(site_packages: Path, path: str) -> None:
-    """Remove the directories that were made for a file of ours, where the file is gone and nothing else is in them."""
+    """Remove the folders of a file of ours that is gone, as far as they are empty."""
     folder = (site_packages / path).parent
-    # A directory that stays is no fault worth failing for: somebody may be putting a file in.
+    # A folder that stays does no harm: somebody may be putting a file in it.
     with contextlib.suppress(OSError):
         while folder != site_packages:
             if folder.is_dir():

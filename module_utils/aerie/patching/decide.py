@@ -1,4 +1,4 @@
-"""The state machine: of what is on disk and what the series make of it, what has to happen. Computes only."""
+"""The state machine: compare what is on disk with what the series make of it, and decide what to do. Computes only."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _is_misfit(state: PatchState) -> bool:
 
 
 def _record_refusals(observation: Observation, goal: Goal) -> list[Check]:
-    """Series for another version, and files that RECORD knows otherwise than a series."""
+    """Series for another version, and files about which RECORD and a series disagree."""
     version = observation.distribution.version
     refused = []
     if not goal.rollback:

@@ -14,7 +14,7 @@ class DiffError(ValueError):
 
 
 class ConflictError(Exception):
-    """A hunk does not fit where it says it does."""
+    """A hunk does not fit at the line that it names."""
 
     def __init__(self, path: str, hunk: int, line: int, reason: str) -> None:
         super().__init__(f"{path}, hunk {hunk} (line {line}): {reason}")
@@ -268,7 +268,7 @@ def shift_near(lines: list[bytes], hunks: tuple[Hunk, ...], hunk: Hunk) -> int:
 def recover(content: bytes, diffs: list[FileDiff]) -> bytes:
     """Take back whatever edits of ``diffs`` (in series order) are found in ``content``, anywhere.
 
-    This guesses; the caller must believe the result only if its digest is a known one.
+    This guesses: use the result only if its digest is a known one.
     """
     lines = split_lines(content)
     for diff in reversed(diffs):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def run(request: Request) -> Result:
-    """Carry out ``request``. Never raises for what a host may look like: that is a failed check."""
+    """Carry out ``request``. Whatever the state of the host, this returns checks and does not raise."""
     root = installed.environment_root(request.environment)
     try:
         if not installed.site_packages_of(root):
@@ -41,7 +41,7 @@ def _run_held(request: Request, root: Path) -> Result:
     except OSError as error:
         if error.errno not in report.DENIED:
             raise
-        # No hold can be taken where nothing can be written; a host that is in order may still say so.
+        # A file system that cannot be written allows no hold. A host that is in order passes all the same.
         result = _run(request, root, write=False)
         if result.changed:
             raise
@@ -73,7 +73,7 @@ def _run(request: Request, root: Path, write: bool) -> Result:
 
 
 def _carry_out(root: Path, recorded: Memories, decisions: Sequence[Decision], missing: Sequence[Missing]) -> bool:
-    """Whether the decisions were carried out; a host that is in order may be one on which nothing can be written."""
+    """Carry out the decisions; False on a host that is in order and cannot be written to."""
     try:
         transaction.carry_out(root, recorded, decisions, [distribution.name for distribution in missing])
     except OSError as error:

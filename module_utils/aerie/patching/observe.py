@@ -34,7 +34,7 @@ class ObservedFile:
 
     @property
     def pristine_known(self) -> bool:
-        """False when no bytes with the pristine digest can be had: then nothing can be computed."""
+        """False when no bytes with the pristine digest are left: then nothing can be computed."""
         return self.pristine_digest is None or self.pristine is not None
 
 

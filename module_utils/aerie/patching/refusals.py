@@ -110,7 +110,7 @@ def misfit(state: PatchState) -> Check:
 
 
 def unreadable_bytecode(path: Path) -> Check:
-    """Whether a compiled copy is stale cannot be told."""
+    """A compiled copy cannot be read, so it may be stale."""
     return _failed("file system", f"{path} cannot be read; nothing was changed", PATCHABLE, LOOK)
 
 

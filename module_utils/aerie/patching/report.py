@@ -1,4 +1,4 @@
-"""What a run tells: checks, data, and differences to look at."""
+"""The report of a run: checks, data, and differences to look at."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _result(
 
 
 def no_environment(request: Request) -> Result:
-    """Without an environment nothing can be read: check mode foretells, everything else refuses."""
+    """There is no environment: check mode says what a run would do, everything else refuses."""
     found = f"no Python environment at {request.environment}"
     if request.state == ABSENT:
         check = Check("environment", "warn", found, "an environment without patches", "look at the path")
@@ -53,12 +53,12 @@ def no_environment(request: Request) -> Result:
         remedy = "make the environment first (playbooks/provision.yml)"
         return _result(request, [Check("environment", "fail", found, "an environment to patch", remedy)])
     check = Check("environment", "warn", found + " yet", "an environment to patch")
-    foretold = _foretold(request.series)
-    return _result(request, [check, *_foretold_checks(foretold)], _patches_data(foretold), changed=True)
+    expected = _expected(request.series)
+    return _result(request, [check, *_expected_checks(expected)], _patches_data(expected), changed=True)
 
 
 def no_series(request: Request, recorded: Memories, record_path: str) -> Result:
-    """Neither a series is given nor a patched distribution recorded."""
+    """The request names no series, and no patched distribution is recorded."""
     if not recorded.readable:
         remedy = "name the series that were applied: what they made is known by its digests, and restored from them"
         found = f"{record_path} cannot be read"
@@ -71,8 +71,8 @@ def refused(request: Request, missing: Sequence[Missing], error: Exception) -> R
     """The run ended early, with nothing changed."""
     refusal = _as_refusal(error)
     check = Check(refusal.name, "fail", f"{refusal.found}; nothing was changed", refusal.wanted, refusal.remedy)
-    checks, foretold = _missing_checks(request, missing)
-    return _result(request, [*checks, check], _patches_data(foretold))
+    checks, expected = _missing_checks(request, missing)
+    return _result(request, [*checks, check], _patches_data(expected))
 
 
 def not_put_back(
@@ -80,9 +80,9 @@ def not_put_back(
 ) -> Result:
     """The run ended early, with some files new and some old."""
     wanted, remedy = "all files changed, or none", "run again: digests tell what is left to do"
-    checks, foretold = _missing_checks(request, missing)
+    checks, expected = _missing_checks(request, missing)
     checks.append(Check("write", "fail", str(error), wanted, remedy))
-    return _result(request, checks, _patches_data(foretold), changed=True, diffs=_diffs(decisions))
+    return _result(request, checks, _patches_data(expected), changed=True, diffs=_diffs(decisions))
 
 
 def _as_refusal(error: Exception) -> Refusal:
@@ -103,14 +103,14 @@ def _as_refusal(error: Exception) -> Refusal:
 
 
 def _missing_checks(request: Request, missing: Sequence[Missing]) -> tuple[list[Check], list[PatchState]]:
-    checks, foretold = [], []
+    checks, expected = [], []
     for distribution in missing:
         checks.append(_missing_check(request, distribution))
         if request.check_mode and request.state == PRESENT:
-            patches = _foretold(distribution.series)
-            checks += _foretold_checks(patches)
-            foretold += patches
-    return checks, foretold
+            patches = _expected(distribution.series)
+            checks += _expected_checks(patches)
+            expected += patches
+    return checks, expected
 
 
 def _missing_check(request: Request, missing: Missing) -> Check:
@@ -123,7 +123,7 @@ def _missing_check(request: Request, missing: Missing) -> Check:
     return Check(name, "fail", found, "the distribution to patch", remedy)
 
 
-def _foretold(all_series: Sequence[Series]) -> list[PatchState]:
+def _expected(all_series: Sequence[Series]) -> list[PatchState]:
     """The patches of series whose distribution will be installed before they are applied."""
     return [
         PatchState(series.name, patch, WOULD_APPLY, f"{series.distribution} is not installed yet")
@@ -132,8 +132,8 @@ def _foretold(all_series: Sequence[Series]) -> list[PatchState]:
     ]
 
 
-def _foretold_checks(foretold: Sequence[PatchState]) -> list[Check]:
-    return [Check(f"patch {state.patch.id}", "pass", f"would apply: {state.note}", "applied") for state in foretold]
+def _expected_checks(expected: Sequence[PatchState]) -> list[Check]:
+    return [Check(f"patch {state.patch.id}", "pass", f"would apply: {state.note}", "applied") for state in expected]
 
 
 def blocks(request: Request, missing: Sequence[Missing]) -> bool:
@@ -148,17 +148,17 @@ def report(
     request: Request, decisions: Sequence[Decision], missing: Sequence[Missing], refusals: Sequence[Check], done: bool
 ) -> Result:
     """The result of a run; ``done`` says that the decisions were carried out."""
-    checks, foretold = _missing_checks(request, missing)
+    checks, expected = _missing_checks(request, missing)
     may_write = request.state != AUDITED and not refusals and not blocks(request, missing)
     would_change = may_write and any(decision.changes or decision.stale_bytecode for decision in decisions)
     refused_names = {check.name for check in refusals}
     checks += refusals
-    states = _patches_data(foretold)
+    states = _patches_data(expected)
     for decision in decisions:
         patches = [_final(request, state, bool(refusals), done) for state in decision.patches]
         states += _patches_data(patches)
         checks += _decision_checks(request, decision, patches, refused_names, done)
-    result = _result(request, checks, states, bool(foretold) or would_change, _diffs(decisions) if may_write else ())
+    result = _result(request, checks, states, bool(expected) or would_change, _diffs(decisions) if may_write else ())
     result.data["distributions"] = [_distribution_data(decision) for decision in decisions]
     files = [file for decision in decisions for file in decision.files]
     result.data["files"] = [_file_data(file) for file in files]
@@ -210,7 +210,7 @@ def _patch_check(request: Request, state: PatchState) -> Check:
     if state.state == fold.OBSOLETE:
         found += f" (kept: {state.patch.keep_when_obsolete})"
     if request.state == ABSENT and state.state not in good:
-        # How a patch would fit is no matter where it is taken away; drifted files have their own check.
+        # A rollback does not depend on how a patch would fit; drifted files have checks of their own.
         return Check(name, "n/a", found, wanted)
     return _required(name, state.state in good, found, wanted, APPLY if request.state == AUDITED else "")
 

@@ -18,7 +18,7 @@ APPLIED, NOT_APPLIED, WOULD_APPLY = "applied", "not applied", "would apply"
 
 @dataclass(frozen=True)
 class FileState(ObservedFile):
-    """An observed file, what should be on disk in its place (``None``: no file), and the state that follows.
+    """An observed file, its target (what should be on disk; ``None``: no file), and its state.
 
     ``state`` is ``OK``, ``PRISTINE``, ``OURS``, ``DRIFTED`` or ``MISSING``.
     """

@@ -1,4 +1,4 @@
-"""Whether Python accepts the files that a series would write, asked before any is written."""
+"""Check that Python compiles the files that a series would write, before any is written."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print(json.dumps(faults))
 def syntax_faults(root: Path, changes: Sequence[Change]) -> list[tuple[str, str]]:
     """The path and error of every changed Python file that does not compile.
 
-    Asked of the environment's own interpreter where this one has another version.
+    The environment's own interpreter compiles them where this one has another version.
     """
     sources = [(c.path, c.content) for c in changes if c.content is not None and c.path.endswith(".py")]
     if not sources:
@@ -59,7 +59,7 @@ def _compile(path: str, source: bytes) -> str:
 
 
 def _ask(python: Path, sources: list[tuple[str, bytes]]) -> list[tuple[str, str]] | None:
-    """The same question to another interpreter; ``None`` when it does not run."""
+    """The same from another interpreter; ``None`` when it does not run."""
     payload = json.dumps([(path, source.decode("latin-1")) for path, source in sources])
     try:
         done = subprocess.run(

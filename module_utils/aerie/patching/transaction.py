@@ -1,4 +1,4 @@
-"""The one place that writes: all that was decided for all distributions of an environment happens, or none of it.
+"""The one place that writes: it makes all changes to the distributions of an environment, or none.
 
 The steps, in order: remember the pristine files, save the digests to come, commit the files, settle what is left.
 A failure before the last file is in place undoes all steps.
@@ -50,14 +50,14 @@ def carry_out(root: Path, recorded: Memories, decisions: Sequence[Decision], mis
 
 
 def tidy(root: Path, recorded: Memories) -> None:
-    """Remove what a run left that died before it recorded or changed anything. Call with the hold taken."""
+    """Remove the leftovers of a run that was killed before it recorded anything. Call with the hold taken."""
     if written.folder_of(root).is_dir():
         _clear(root, set())
         _settle_memory(root, recorded.by_distribution)
 
 
 def _clear(root: Path, sites: set[Path]) -> None:
-    """Remove what a killed run left."""
+    """Remove the unfinished files of a killed run."""
     commit.clear_stages(root, sites)
     for folder in (written.folder_of(root), pristine_copies.folder_of(root)):
         # Files that were never renamed into place; earlier versions called them `.tmp`.

@@ -143,7 +143,7 @@ def test_new_refuses_an_environment_without_the_series(
     before = sorted(checkout.directory.iterdir())
     arguments = ["new", "my-edit", "--title", "Mend it", "--environment", str(env.root)]
     assert command.main([*arguments, "--series", str(checkout.directory), "--wheel", str(checkout.wheel)]) == 2
-    assert "as its wheel delivered it, without the series" in capsys.readouterr().err
+    assert "is not patched: run playbooks/patch.yml first" in capsys.readouterr().err
     assert sorted(checkout.directory.iterdir()) == before
 
 
