@@ -19,17 +19,21 @@ if TYPE_CHECKING:
 
 __all__ = ["as_vllm_derives", "differences"]
 
-# Names of every modality that a wrapper may know; vLLM then builds no tower.
-NO_MEDIA = dict.fromkeys(("image", "video", "audio", "vision_chunk"), 0)
 # Made anew for every configuration.
 IDENTITIES = ("instance_id",)
+
+
+def _media_limits(model: Any) -> dict[str, int]:
+    """How many items of each modality a prompt may have, as the settings say."""
+    limits = model.multimodal_config.limit_per_prompt if model.multimodal_config else {}
+    return {name: getattr(option, "count", option) for name, option in limits.items()}
 
 
 def as_vllm_derives(config: VllmConfig) -> VllmConfig:
     """Return the configuration that vLLM makes from the settings in ``config``.
 
     Raises:
-        ValueError: vLLM decided otherwise about a setting that the capture relies on.
+        ValueError: vLLM decided otherwise about a setting.
     """
     model, scheduler, cache = config.model_config, config.scheduler_config, config.cache_config
     parallel = config.parallel_config
@@ -38,29 +42,32 @@ def as_vllm_derives(config: VllmConfig) -> VllmConfig:
         tokenizer=model.tokenizer,
         trust_remote_code=model.trust_remote_code,
         max_model_len=model.max_model_len,
-        enforce_eager=True,
-        limit_mm_per_prompt=NO_MEDIA,
+        enforce_eager=model.enforce_eager,
+        limit_mm_per_prompt=_media_limits(model),
         block_size=cache.block_size,
         gpu_memory_utilization=cache.gpu_memory_utilization,
         num_gpu_blocks_override=cache.num_gpu_blocks_override,
-        enable_prefix_caching=False,
+        enable_prefix_caching=cache.enable_prefix_caching,
         tensor_parallel_size=parallel.tensor_parallel_size,
         worker_extension_cls=parallel.worker_extension_cls,
         max_num_seqs=scheduler.max_num_seqs,
         max_num_batched_tokens=scheduler.max_num_batched_tokens,
         long_prefill_token_threshold=scheduler.long_prefill_token_threshold,
-        async_scheduling=False,
+        async_scheduling=scheduler.async_scheduling,
     ).create_engine_config()
-    for name, wanted, found in (
-        ("enforce_eager", True, derived.model_config.enforce_eager),
-        ("enable_prefix_caching", False, derived.cache_config.enable_prefix_caching),
-        ("async_scheduling", False, derived.scheduler_config.async_scheduling),
-        ("max_model_len", model.max_model_len, derived.model_config.max_model_len),
-        ("max_num_seqs", scheduler.max_num_seqs, derived.scheduler_config.max_num_seqs),
-        ("max_num_batched_tokens", scheduler.max_num_batched_tokens, derived.scheduler_config.max_num_batched_tokens),
+    for ours, theirs, names in (
+        (model, derived.model_config, ("enforce_eager", "max_model_len")),
+        (cache, derived.cache_config, ("enable_prefix_caching", "block_size")),
+        (
+            scheduler,
+            derived.scheduler_config,
+            ("async_scheduling", "max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold"),
+        ),
     ):
-        if bool(found) != wanted if isinstance(wanted, bool) else found != wanted:
-            raise ValueError(f"vLLM sets {name} to {found} for {model.model}; hidden states are captured with {wanted}")
+        for name in names:
+            wanted, found = getattr(ours, name), getattr(theirs, name)
+            if wanted != found:
+                raise ValueError(f"vLLM sets {name} to {found} for {model.model}; the generator asks for {wanted}")
     return derived
 
 
