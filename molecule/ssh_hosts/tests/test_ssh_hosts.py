@@ -219,7 +219,7 @@ def test_another_user_is_told_so_and_starts_no_second_job(job: tuple[subprocess.
     assert "run as the user that provisioned it (ansible_become_user)" in other.messages("converging")
     # The same with a Python that this user can run: the job's lock is not his, its record he may read.
     started = module("host_job", f"job_dir={JOB} python=/usr/bin/python3 program=/srv/aerie/aerie_host.pyz spec={{}}")
-    assert f"its job runs, process {record['process']['pid']}: run as that user" in started["msg"]
+    assert f"its job runs, process {record['process']['pid']}. Remedy: run as that user" in started["msg"]
     polled = module("host_job", f"job_dir={JOB} state=polled wait=0")
     assert (polled["running"], polled["finished"]) == (True, False)
 
