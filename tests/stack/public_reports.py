@@ -15,10 +15,22 @@ from aerie_host.checkpoint.reference_forward import ReferenceModel
 from aerie_host.truth.checkpoints import LAYERS, build
 
 
+class Norm(torch.nn.Module):
+    """What vLLM's fused norms read: an update and its residual, which they add."""
+
+    def forward(self, update: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        return update + residual
+
+
 class Layer(torch.nn.Module):
     """What vLLM's decoder layers return: the update, and the residual beside it."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = Norm()
+
     def forward(self, update: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.norm(update, residual)
         return update + 1, torch.full_like(residual, 2)
 
 
@@ -26,12 +38,20 @@ class Decoder(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = torch.nn.ModuleList(Layer() for _ in range(4))
+        self.norm = Norm()
 
     def forward(self, update: torch.Tensor) -> torch.Tensor:
         residual = torch.zeros_like(update)
         for layer in self.layers:
             update, residual = layer(update, residual)
-        return update + residual
+        state: torch.Tensor = self.norm(update, residual)
+        return state
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Decoder()
 
 
 def captured_sums() -> dict[str, bool]:
@@ -40,15 +60,18 @@ def captured_sums() -> dict[str, bool]:
     groups = {name: getattr(layer_capture, name) for name in names}
     for name in names:
         setattr(layer_capture, name, lambda: types.SimpleNamespace(world_size=1, rank_in_group=0))
-    decoder, states = Decoder(), torch.arange(6.0).reshape(3, 2)
+    model, states = Model(), torch.arange(6.0).reshape(3, 2)
+    decoder = model.model
     before = decoder(states)
     worker = layer_capture.LayerCapture()
     text = types.SimpleNamespace(num_hidden_layers=4)
     worker.vllm_config = types.SimpleNamespace(
-        compilation_config=types.SimpleNamespace(mode=None), model_config=types.SimpleNamespace(hf_text_config=text)
+        compilation_config=types.SimpleNamespace(mode=None),
+        model_config=types.SimpleNamespace(hf_text_config=text),
+        scheduler_config=types.SimpleNamespace(max_num_batched_tokens=8),
     )
     worker.model_runner = types.SimpleNamespace(
-        model=types.SimpleNamespace(model=decoder), device=torch.device("cpu"),
+        model=model, _dummy_run=lambda tokens: decoder(torch.zeros(tokens, 2)), device=torch.device("cpu"),
         input_batch=types.SimpleNamespace(num_reqs=1, req_ids=["a"], num_computed_tokens_cpu=np.zeros(1, int)),
         query_start_loc=types.SimpleNamespace(np=np.array([0, 3])),
     )  # fmt: skip

@@ -268,7 +268,7 @@ def test_without_0017_sharded_norms(environment: Environment, tmp_path: Path) ->
     """One process is a group too; what the trainer empties on a GPU is emptied on the CPU and holds what memory may."""
     script = (
         "import pathlib, sys, torch\n"
-        "from aerie_host.ready.command import _draft\nfrom aerie_host.truth.checkpoints import build\n"
+        "from aerie_host.ready.draft_model import _draft\nfrom aerie_host.truth.checkpoints import build\n"
         "from speculators.train.trainer import Trainer\n"
         "folder, _ = build('llama', pathlib.Path(sys.argv[1]))\n"
         "store = f'file://{sys.argv[1]}/{sys.argv[2]}'\n"

@@ -6,7 +6,7 @@ import sys
 import torch
 
 from aerie_host.checkpoint.reference_forward import ReferenceModel
-from aerie_host.ready.command import _draft
+from aerie_host.ready.draft_model import _draft
 from aerie_host.truth.checkpoints import VOCABULARY, build
 
 folder, _ = build("llama", pathlib.Path(sys.argv[1]))
