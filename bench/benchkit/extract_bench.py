@@ -30,6 +30,8 @@ from bench.benchkit.extract_stages import SECONDS, STAGES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# What starts a stage in a process of its own.
+COMMAND = Path(__file__).resolve().parents[1] / "extract.py"
 # hidden size, intermediate size, layers, heads, key/value heads
 SHAPES = {
     "tiny": (128, 256, 6, 4, 2),
@@ -70,7 +72,7 @@ def make_checkpoint(shape: str, folder: Path) -> None:
 def run_stage(name: str, given: argparse.Namespace) -> dict[str, Any]:
     """Run one stage in a process of its own and return what it found."""
     with tempfile.NamedTemporaryFile("r", suffix=".json") as out:
-        command = [sys.executable, str(Path(__file__).with_name("extract")), "--stage", name, out.name]
+        command = [sys.executable, str(COMMAND), "--stage", name, out.name]
         done = subprocess.run(
             command, input=json.dumps(vars(given)), text=True, stdout=sys.stderr, check=False, timeout=given.timeout
         )

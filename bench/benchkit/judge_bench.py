@@ -28,7 +28,7 @@ import torch
 from aerie_host.judge.sample_files import workers
 from aerie_host.shared.digests import sha256_file, sha256_json
 
-HOST = Path(__file__).resolve().parents[1] / "host"
+HOST = Path(__file__).resolve().parents[2] / "host"
 WITH_PEAK = """
 import resource, runpy, sys
 sys.argv = sys.argv[1:]
