@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="runs in the ML environment: tools/host_tests.sh")
 
+from aerie_host.shared.model_config import decoder_values  # noqa: E402  (found only now)
 from aerie_host.shared.refusal import Refusal  # noqa: E402  (found only now)
 from aerie_host.truth import twin  # noqa: E402  (found only now)
 from aerie_host.truth.checkpoints import build_twin  # noqa: E402  (found only now)
@@ -57,7 +58,7 @@ CUT = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_what_decides_how_states_are_computed_is_kept(name):
-    target = twin.decoder_values(MODELS[name])
+    target = decoder_values(MODELS[name])
     derived = twin.twin_config(MODELS[name]).to_dict()
     assert {key: derived[key] for key in target if key not in CUT} == {
         key: value for key, value in target.items() if key not in CUT
@@ -92,7 +93,7 @@ def test_a_model_that_transformers_does_not_know_is_refused_by_name():
 
 def test_a_folder_without_a_configuration_is_refused(tmp_path):
     with pytest.raises(Refusal, match="hidden_states_model_path"):
-        twin.read_config(tmp_path)
+        build_twin(tmp_path, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["mistral", "kimi_k25"])

@@ -26,7 +26,7 @@ UNIT_ROUNDOFF = 2.0**-8
 # Where Transformers keeps the decoder layers of its causal language models.
 PLACES = (
     "model.layers", "model.language_model.layers", "language_model.model.layers", "transformer.h", "transformer.blocks",
-    "model.decoder.layers", "gpt_neox.layers", "backbone.layers",
+    "model.decoder.layers", "gpt_neox.layers",
 )  # fmt: skip
 
 

@@ -26,14 +26,26 @@ class ModelFacts:
     vocab_size: int
 
 
-def decoder_config(model: Path) -> dict[str, Any] | None:
-    """The part of ``config.json`` that describes the decoder; None when the file cannot be read."""
-    config = read_json(model / "config.json")
-    if config is None:
-        return None
+def decoder_values(config: dict[str, Any]) -> dict[str, Any]:
+    """The part of a configuration that describes the decoder: the whole, or what a wrapper keeps under a name."""
     for name in NESTED:
         if "num_hidden_layers" not in config and isinstance(config.get(name), dict):
             config = config[name]
+    return config
+
+
+def decoder_config(model: Path) -> dict[str, Any] | None:
+    """The part of ``config.json`` that describes the decoder; None when the file cannot be read."""
+    config = read_json(model / "config.json")
+    return None if config is None else decoder_values(config)
+
+
+def read_config(model: Path) -> dict[str, Any]:
+    """What stands in ``config.json``; ``UsageRefusal`` when the folder is no checkpoint."""
+    config, file = read_json(model / "config.json"), str(model / "config.json")
+    if config is None:
+        found = f"{model} is no model folder: it has no config.json that can be read"
+        raise UsageRefusal("model", found, "the folder of a checkpoint", "correct hidden_states_model_path", file)
     return config
 
 
@@ -49,11 +61,8 @@ def hidden_size_of(model: Path) -> int:
 
 def read_facts(model: Path) -> ModelFacts:
     """The decoder's numbers; ``UsageRefusal`` when the folder is no checkpoint."""
-    config = decoder_config(model)
+    config = decoder_values(read_config(model))
     file = str(model / "config.json")
-    if config is None:
-        found = f"{model} is no model folder: it has no config.json that can be read"
-        raise UsageRefusal("model", found, "the folder of a checkpoint", "correct hidden_states_model_path", file)
     missing = [key for key in KEYS if not _number(config, key)]
     if missing:
         found = f"{file} does not say {', '.join(missing)}"

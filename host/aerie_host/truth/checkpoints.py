@@ -1,8 +1,4 @@
-"""Tiny random checkpoints, one for each architecture family that extraction is used on.
-
-The weights are drawn so wide that every decoder layer changes its input by far more than rounding does. Otherwise no
-comparison would notice that a layer was taken for its neighbour.
-"""
+"""Tiny random checkpoints: of the target model's twin, and of each architecture that a site names."""
 
 from __future__ import annotations
 
@@ -11,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from aerie_host.truth.twin import read_config, twin_config
-from aerie_host.truth.weights import draw, fix_routing
+from aerie_host.shared.model_config import read_config
+from aerie_host.truth.twin import twin_config
+from aerie_host.truth.weights import draw
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +19,6 @@ LAYERS = 6
 HIDDEN = 128
 MAX_POSITIONS = 4096
 END_OF_SEQUENCE = 1
-_WEIGHT_SPREAD = 0.08
 
 _SHARED: dict[str, Any] = {
     "vocab_size": VOCABULARY,
@@ -31,7 +27,6 @@ _SHARED: dict[str, Any] = {
     "num_hidden_layers": LAYERS,
     "num_attention_heads": 4,
     "max_position_embeddings": MAX_POSITIONS,
-    "initializer_range": _WEIGHT_SPREAD,
     "bos_token_id": 2,
     "eos_token_id": END_OF_SEQUENCE,
     "tie_word_embeddings": False,
@@ -146,24 +141,7 @@ def build(architecture: str, folder: Path) -> tuple[Path, Path]:
         KeyError: the architecture is none of ``ARCHITECTURES``.
 
     """
-    from transformers import AutoModelForCausalLM
-
-    config = ARCHITECTURES[architecture]()
-    torch.manual_seed(20_000)
-    model: Any = AutoModelForCausalLM.from_config(config)
-    for values in model.parameters():
-        # Norm weights start out alike in every layer: a mix-up of layers would not show there.
-        if values.dim() == 1:
-            torch.nn.init.normal_(values, mean=values.mean().item(), std=_WEIGHT_SPREAD)
-    fix_routing(model)
-    decoder = folder / "decoder"
-    model.to(torch.bfloat16).save_pretrained(decoder)
-    _tokenizer().save_pretrained(decoder)
-    if architecture != "kimi_k25":
-        return decoder, decoder
-    wrapper = folder / "wrapper"
-    _wrap(decoder, wrapper)
-    return wrapper, decoder
+    return _write(ARCHITECTURES[architecture](), folder, wrapped=architecture == "kimi_k25")
 
 
 def build_twin(target: Path, folder: Path) -> tuple[Path, Path]:
@@ -176,15 +154,20 @@ def build_twin(target: Path, folder: Path) -> tuple[Path, Path]:
         Refusal: no twin can be made of this model.
 
     """
+    config = read_config(target)
+    return _write(twin_config(config), folder, wrapped=WRAPPER in (config.get("architectures") or []))
+
+
+def _write(config: Any, folder: Path, wrapped: bool) -> tuple[Path, Path]:
+    """Write a checkpoint of a configuration, and the wrapper around it where one is wanted; both folders."""
     from transformers import AutoModelForCausalLM
 
-    config = read_config(target)
-    model: Any = AutoModelForCausalLM.from_config(twin_config(config))
+    model: Any = AutoModelForCausalLM.from_config(config)
     draw(model)
     decoder = folder / "decoder"
     model.to(torch.bfloat16).save_pretrained(decoder)
     _tokenizer().save_pretrained(decoder)
-    if WRAPPER not in (config.get("architectures") or []):
+    if not wrapped:
         return decoder, decoder
     wrapper = folder / "wrapper"
     _wrap(decoder, wrapper)

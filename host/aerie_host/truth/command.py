@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from aerie_host.report.outcome import Outcome
 from aerie_host.shared.checks import Checks
 from aerie_host.shared.durable import write_json
+from aerie_host.shared.model_config import read_config
 from aerie_host.shared.refusal import UsageRefusal
 from aerie_host.truth.checks import REMEDY, add_checks
 from aerie_host.truth.names import ARCHITECTURES, ASKED_FOR, CALLS, NAMES
-from aerie_host.truth.twin import read_config
 
 if TYPE_CHECKING:
     from aerie_host.spec import Spec

@@ -8,14 +8,10 @@ how much is computed: widths, heads, experts, layers, vocabulary. Quantisation i
 from __future__ import annotations
 
 import copy
-import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from aerie_host.shared.model_config import NESTED
+from aerie_host.shared.model_config import decoder_values
 from aerie_host.shared.refusal import Refusal
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LAYERS = 6
 HIDDEN = 128
@@ -52,7 +48,10 @@ PER_LAYER = (
 )  # fmt: skip
 LAYER_NUMBERS = ("mlp_only_layers", "moe_layers", "full_attn_idxs", "attn_layer_indices")
 # How often a kind of layer comes back: a twin has at least one whole period.
-PERIODS = ("sliding_window_pattern", "_sliding_window_pattern", "full_attention_interval", "interleave_moe_layer_step")
+PERIODS = (
+    "sliding_window_pattern", "_sliding_window_pattern", "full_attention_interval", "interleave_moe_layer_step",
+    "decoder_sparse_step", "moe_layer_freq", "moe_layer_interval", "attn_layer_period", "expert_layer_period",
+)  # fmt: skip
 
 
 def twin_layers(values: dict[str, Any]) -> int:
@@ -168,14 +167,6 @@ def twin_values(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def decoder_values(config: dict[str, Any]) -> dict[str, Any]:
-    """The part of a ``config.json`` that describes the decoder: the whole, or what a wrapper keeps under a name."""
-    for name in NESTED:
-        if isinstance(config.get(name), dict):
-            return dict(config[name])
-    return dict(config)
-
-
 def _configuration_class(values: dict[str, Any]) -> Any:
     """The class that Transformers has for a decoder: by its model type, else by the name of its architecture.
 
@@ -217,15 +208,3 @@ def twin_config(config: dict[str, Any]) -> Any:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         wanted = "values that the class takes"
         raise Refusal("twin of the target model", f"{kind.__name__}: {error}", wanted) from error
-
-
-def read_config(model: Path) -> dict[str, Any]:
-    """What stands in the target's ``config.json``; ``Refusal`` when it cannot be read."""
-    try:
-        found = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        remedy = "correct hidden_states_model_path, or put the checkpoint there"
-        raise Refusal("twin of the target model", str(error), "a config.json", remedy) from error
-    if not isinstance(found, dict):
-        raise Refusal("twin of the target model", f"{model}/config.json holds no object", "an object")
-    return found

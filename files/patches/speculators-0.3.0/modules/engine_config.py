@@ -9,7 +9,6 @@ without a word.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from vllm.engine.arg_utils import EngineArgs
@@ -17,10 +16,7 @@ from vllm.engine.arg_utils import EngineArgs
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
 
-__all__ = ["as_vllm_derives", "differences"]
-
-# Made anew for every configuration.
-IDENTITIES = ("instance_id",)
+__all__ = ["as_vllm_derives"]
 
 
 def _media_limits(model: Any) -> dict[str, int]:
@@ -56,7 +52,8 @@ def as_vllm_derives(config: VllmConfig) -> VllmConfig:
         async_scheduling=scheduler.async_scheduling,
     ).create_engine_config()
     for ours, theirs, names in (
-        (model, derived.model_config, ("enforce_eager", "max_model_len")),
+        # A folder that holds a draft model would be answered with its target.
+        (model, derived.model_config, ("model", "tokenizer", "dtype", "enforce_eager", "max_model_len")),
         (cache, derived.cache_config, ("enable_prefix_caching", "block_size")),
         (
             scheduler,
@@ -68,16 +65,6 @@ def as_vllm_derives(config: VllmConfig) -> VllmConfig:
             wanted, found = getattr(ours, name), getattr(theirs, name)
             if wanted != found:
                 raise ValueError(f"vLLM sets {name} to {found} for {model.model}; the generator asks for {wanted}")
+    if derived.speculative_config is not None:
+        raise ValueError(f"vLLM speculates for {model.model}: a target model without a draft is needed")
     return derived
-
-
-def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
-    """Return every field in which two configurations differ, as ``path: ours | theirs``."""
-    if dataclasses.is_dataclass(ours) and type(ours) is type(theirs):
-        found = []
-        for field in dataclasses.fields(ours):
-            if field.name not in IDENTITIES:
-                pair = (getattr(one, field.name, None) for one in (ours, theirs))
-                found += differences(*pair, f"{path}.{field.name}".lstrip("."))
-        return found
-    return [] if ours == theirs or repr(ours) == repr(theirs) else [f"{path}: {ours!r} | {theirs!r}"]

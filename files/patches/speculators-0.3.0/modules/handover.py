@@ -18,7 +18,7 @@ import torch
 __all__ = ["COMPLETE", "SUM", "HandoverProbe"]
 
 COMPLETE, SUM = "complete", "sum"
-# Relative distance below which two results count as equal: rounding of bfloat16 in one layer stays well below it, a
+# Relative distance up to which two results of a norm count as equal: the rounding of bfloat16 stays well below it, a
 # change of the input by its own size far above.
 EQUAL = 0.1
 _SEED = 20_000
@@ -34,17 +34,21 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _equal(result: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether the median token of two results ``[tokens, hidden]`` is the same but for rounding."""
+    """Whether two results ``[tokens, hidden]`` are the same but for rounding, token by token."""
     result, other = result.float(), other.float()
     scale = torch.linalg.vector_norm(result, dim=-1).clamp_min(torch.finfo(torch.float32).tiny)
     distance = torch.linalg.vector_norm(result - other, dim=-1) / scale
-    # Near ties between experts may send single tokens another way.
-    return bool(distance.median() <= EQUAL)
+    return bool(distance.amax() <= EQUAL)
 
 
-def _same(value: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors hold the same numbers; a trial run may compute some that are none."""
-    return value.shape == other.shape and torch.equal(value.nan_to_num(), other.nan_to_num())
+def _made_of(read: list[torch.Tensor], hidden: torch.Tensor, residual: torch.Tensor) -> str:
+    """What tensors that a model made between two layers are: ``SUM``, ``COMPLETE``, or nothing where both would fit."""
+    if not bool(torch.isfinite(hidden + residual).all()):
+        # A trial run may compute what is no number; nothing can be told from that.
+        return ""
+    added = any(torch.equal(value, hidden + residual) for value in read)
+    complete = any(torch.equal(value, hidden) for value in read)
+    return {(True, False): SUM, (False, True): COMPLETE}.get((added, complete), "")
 
 
 class HandoverProbe:
@@ -102,8 +106,13 @@ class HandoverProbe:
     def _before_reader(self, reader: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._trying or self._unread is None:
             return
-        (number, hidden, residual), self._unread = self._unread, None
-        read = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        number, hidden, residual = self._unread
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        read = [value for value in tensors if value.shape == hidden.shape]
+        if not read:
+            # It reads something else: positions, for example.
+            return
+        self._unread = None
         if any(value is residual for value in read) and any(value is hidden for value in read):
             self._trying = True
             try:
@@ -112,10 +121,8 @@ class HandoverProbe:
                 self._trying = False
         elif any(value is hidden for value in read):
             found = COMPLETE
-        elif any(_same(value, hidden + residual) for value in read):
-            found = SUM
         else:
-            found = ""
+            found = _made_of(read, hidden, residual)
         if not found:
             raise ValueError(
                 f"decoder layer {number} returns two tensors, and {type(reader).__name__}, which reads them, neither "
@@ -134,8 +141,7 @@ class HandoverProbe:
         """What ``reader`` makes of the pair: ``SUM``, ``COMPLETE``, or nothing where it cannot be told."""
         # The same numbers on every rank; what the layer itself returned may be all alike in a trial run.
         draw = torch.Generator().manual_seed(_SEED)
-        drawn = [torch.randn(hidden.shape, generator=draw).to(hidden) for _ in range(3)]
-        update, rest, amount = drawn
+        update, rest, amount = (torch.randn(hidden.shape, generator=draw).to(hidden) for _ in range(3))
 
         def read(update: torch.Tensor, rest: torch.Tensor) -> torch.Tensor:
             # Readers work in place.

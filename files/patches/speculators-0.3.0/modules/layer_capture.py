@@ -36,6 +36,14 @@ log = logging.getLogger(__name__)
 # Steps whose rows may still be on their way: one runs, one waits for it. Were copies slower than steps and more were
 # let out, they would take every slab, and the driver would wait for a free one for ever.
 AWAY = 2
+# Where vLLM's text models keep their decoder layers.
+PLACES = (
+    "model.layers",
+    "transformer.h",
+    "transformer.blocks",
+    "model.decoder.layers",
+    "gpt_neox.layers",
+)
 # Tokens of the run in which is found out what the layers hand over.
 TRIAL_TOKENS = 16
 
@@ -78,7 +86,7 @@ def decoder_layers(model: torch.nn.Module) -> torch.nn.ModuleList:
         ValueError: the model keeps its decoder layers where vLLM's text models do not.
     """
     language_model = language_model_of(model)
-    for path in ("model.layers", "transformer.h", "model.decoder.layers", "backbone.layers", "gpt_neox.layers"):
+    for path in PLACES:
         layers: Any = language_model
         for name in path.split("."):
             layers = getattr(layers, name, None)
@@ -155,7 +163,7 @@ class LayerCapture:
         if on_cuda:
             # The next step is prepared while this one runs: vLLM then waits before it reuses what it copies from.
             worker.model_runner.prepare_inputs_event = torch.Event()
-        # Every rank takes part: the layers that are tried talk to each other.
+        # Every rank takes part: the ranks talk to each other when the model runs.
         with HandoverProbe(language_model_of(worker.model_runner.model), layers, set(layer_ids)) as probe:
             # No step may be larger than what the engine has memory for.
             tokens = min(TRIAL_TOKENS, config.scheduler_config.max_num_batched_tokens)
